@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import judge, timed_out
+from .made import failed_at, judge, timed_out
 
 XID = "Xid (PCI:0000:ab:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -155,6 +155,59 @@ def test_the_log_of_a_local_rank_is_of_the_rank_that_its_hosts_agent_gave_it_in_
     verdict = judge(tmp_path, {**agents, **logs, "rho-1/attempt_1/1/stderr.log": ["step 4 loss 2.1", OUT]})
 
     assert (verdict.kind, verdict.blamed) == ("device_memory", (1,))
+
+
+MESH = "INFO - built device mesh DeviceMesh((dp=3, tp=3), device: 'cuda', stride: (3, 1))"
+HOSTS_IN_ORDER = ["zeta.log", "beta.log", "iota.log"]  # not that of their names
+WAITS = [  # the host's number in the job, the rank there, its place in a group, which of these, and in which call
+    *((0, 0, 0, "17(mesh_dp)", 52), (2, 0, 2, "17(mesh_dp)", 52)),
+    *((1, 1, 1, "31(mesh_tp)", 90), (1, 2, 2, "31(mesh_tp)", 90)),
+]
+
+
+def ranks_of(number):
+    return [3 * number, 3 * number + 1, 3 * number + 2]
+
+
+def behind_role(local, *lines):
+    """The lines of a rank behind the label that torchrun puts before them in the log of its host."""
+    return [f"[default{local}]:{line}" for line in lines]
+
+
+def waits_on(number):
+    """What the ranks of a host print; rank 3, the first of the second host, waits for nobody."""
+    lines = [line for local in range(3) for line in behind_role(local, MESH)]
+    for host, local, place, group, seq in WAITS:
+        waited = timed_out(0, seq, place=place, prefix=False)
+        counts = failed_at(0, f"PG ID 2 PG GUID {group}", seq, seq, seq - 1, place=place, prefix=False)
+        lines += behind_role(local, waited, counts) if host == number else []
+    return lines
+
+
+def test_a_label_that_counts_on_a_host_is_the_rank_in_the_list_of_that_hosts_agent(tmp_path):
+    logs = {name: [*rendezvous(n, ranks_of(n), 0), *waits_on(n)] for n, name in enumerate(HOSTS_IN_ORDER)}
+
+    verdict = judge(tmp_path, logs)
+
+    assert (verdict.kind, verdict.blamed) == ("absent", (3,))
+
+
+def test_a_label_that_counts_on_a_host_is_the_rank_of_the_last_attempt(tmp_path):
+    restarts = f"{RESTARTS} 1/1 attempts left; will restart worker group"
+    logs = {
+        name: [*rendezvous(2 - n, ranks_of(2 - n), 0), restarts, *rendezvous(n, ranks_of(n), 1), *waits_on(n)]
+        for n, name in enumerate(HOSTS_IN_ORDER)
+    }
+
+    assert judge(tmp_path, logs).blamed == (3,)
+
+
+def test_agents_of_several_hosts_in_one_log_do_not_tell_whose_a_label_is(tmp_path):
+    agents = [line for n in range(3) for line in rendezvous(n, ranks_of(n), 0)]
+
+    verdict = judge(tmp_path, {"all.log": [*agents, *(line for n in range(3) for line in waits_on(n))]})
+
+    assert verdict.blamed == ()
 
 
 GIVEN = [

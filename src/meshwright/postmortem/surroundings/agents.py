@@ -15,13 +15,13 @@ from ..nouns.world import ranks_seen, short_host, world_of
 from ..ranks.exits import CLOCKS_S
 from ..ranks.hosts import all_told, host_of_file, places_of, ranks_of_host
 from ..ranks.links import lost_address
+from ..text.host_commands import ranks_of_agent
 from ..text.lines import LogMessage
 from .endings import TOLD_TO_END
 
 Taken = tuple[tuple[int, ...], str, list[Where]]  # ranks, what befell them, the lines that say it
 _OF_PODS = {"host_memory", "killed"}
 
-_RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d[\d, ]*)\]")
 _NODE_GONE = re.compile(
     r"\b(?P<what>Spot\w*Interrupt\w*|PreemptScheduled|NodePreempt\w*|TerminationNotice|TerminatingEvictedNode"
     r"|DisruptionTerminating|NodeNotReady|NodeShutdown|TerminateScheduled)\b"
@@ -40,8 +40,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         text = message.text
         if not any(word in text for word in _MAY_TELL):
             continue
-        if found := _RANKS.search(text):
-            ranks = tuple(int(number) for number in found["ranks"].split(","))
+        if ranks := ranks_of_agent(text):
             yield AgentRanks(ranks=ranks, where=message.where)
         elif TOLD_TO_END.search(text):
             yield AgentEnded(where=message.where)

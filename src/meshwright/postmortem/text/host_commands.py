@@ -1,4 +1,4 @@
-"""Commands of launchers that number hosts, and the first rank of a log's own host by one."""
+"""Commands of launchers that number hosts, the first rank of a log's own host by one, and lists of its agent."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,14 @@ PER_HOST = re.compile(
     r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
     r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
 )
+_OF_AGENT = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d[\d, ]*)\]")  # torchrun's, as it starts them on its host
 NUMBERS_HOSTS = ("node", "Node", "NODE", "machine", "GROUP_RANK", "MACHINE", "INDEX")  # a quick look
+
+
+def ranks_of_agent(text: str) -> tuple[int, ...]:
+    """Return the ranks that torchrun's agent says it starts on its host, in their order there; () in another line."""
+    found = _OF_AGENT.search(text) if "global_ranks" in text else None
+    return tuple(int(number) for number in found["ranks"].split(",") if number.strip()) if found else ()
 
 
 def first_rank(found: Sequence[LogMessage]) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from .host_commands import first_rank
+from .host_commands import first_rank, ranks_of_agent
 from .lines import BEFORE, FileHint, LogMessage, anonymous_messages
 from .servers import labelled
 
@@ -58,6 +58,7 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
     elif (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
     of_process = _introduced(found) | _of_all(found) | _ranks_of_processes(found) | _ranks_of_ray(found)
+    found = _started_by_agents(found)
     labels, of_pod = _Labels(found, is_local=is_local), _ranks_of_pods(found)
     told = [_attributed(message, of_pod.get(message.pod, of_file), of_process, labels) for message in found]
     return _counted_on_host(told)
@@ -77,6 +78,30 @@ def _counted_on_host(found: list[LogMessage]) -> list[LogMessage]:
         one if rank is None else replace(one, rank=rank, where=one.where.by(rank))
         for one, rank in zip(found, ranks, strict=True)
     ]
+
+
+def _started_by_agents(found: list[LogMessage]) -> list[LogMessage]:
+    """Return the messages, those behind a number on their host with the rank that torchrun's agent gave it.
+
+    The agent writes into the log of its host, and lists its ranks each time that it starts them. Not where one log has
+    several lists without a restart between: these are of several hosts.
+    """
+    lists: dict[tuple[str, int | None, int | None], set[tuple[int, ...]]] = {}
+    for one in found:
+        if ranks := ranks_of_agent(one.text):
+            lists.setdefault(_place(one), set()).add(ranks)
+    own = {place: next(iter(told)) for place, told in lists.items() if len(told) == 1}
+    whole: list[LogMessage] = []
+    for one in found:
+        ranks = own.get(_place(one), ()) if one.local_rank is not None and one.rank is None else ()
+        rank = ranks[one.local_rank] if one.local_rank is not None and one.local_rank < len(ranks) else None
+        whole.append(one if rank is None else replace(one, rank=rank, where=one.where.by(rank)))
+    return whole
+
+
+def _place(message: LogMessage) -> tuple[str, int | None, int | None]:
+    """Return the launcher that a line is of: its host and task, and the attempt."""
+    return message.host, message.task, message.where.attempt
 
 
 def _without_roles(found: list[LogMessage]) -> tuple[list[LogMessage], bool]:
