@@ -40,6 +40,37 @@ def test_groups_of_a_mesh_of_which_each_waits_for_a_rank_in_another_are_a_circle
     assert told(verdict, answer("circle", seq=97)) == answer("circle", seq=97)
 
 
+BY_GUID = [
+    "TENSOR_MODEL_PARALLEL_GROUP (PG GUID 3): [0, 1]",
+    "TENSOR_MODEL_PARALLEL_GROUP (PG GUID 4): [2, 3]",
+    "DATA_PARALLEL_GROUP (PG GUID 1): [0, 2]",
+    "DATA_PARALLEL_GROUP (PG GUID 2): [1, 3]",
+]
+
+
+def test_groups_that_lines_list_by_their_own_names_are_a_circle_where_each_waits_for_a_rank_in_another(tmp_path):
+    verdict = judge(tmp_path, {"job.out": [*BY_GUID, *AROUND]})
+
+    assert told(verdict, answer("circle", seq=97)) == answer("circle", seq=97)
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        [line.replace("GUID 3", "GUID 5") for line in BY_GUID],
+        [line.replace("[0, 1]", "[1, 0]") for line in BY_GUID],
+        [*BY_GUID, "DATA_PARALLEL_GROUP (PG GUID 2): [3, 1]"],
+        [*BY_GUID, "of some script: (PG GUID 0): [0, 1]"],
+        [line.replace("): ", ") timed out on: ") for line in BY_GUID],
+    ],
+    ids=["another group's", "other places", "two lists", "a count of its own", "what befell some"],
+)
+def test_lists_by_names_that_do_not_fit_the_groups_make_no_circle(listed, tmp_path):
+    verdict = judge(tmp_path, {"job.out": ["WORLD_SIZE=4", *listed, *AROUND]})
+
+    assert (verdict.kind == "circle", verdict.blamed) == (False, ())
+
+
 MADE = "[2026-11-20 09:01:02,100] [INFO] [Rank 0] {} parallel process group named ep_size_2 with ranks: {}"
 DEEPSPEEDS = [
     *(MADE.format("Creating expert data", ranks) for ranks in ([0, 2], [1, 3])),

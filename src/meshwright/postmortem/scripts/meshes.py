@@ -36,6 +36,9 @@ GUID = "PG GUID "  # of torch, by which c10d's lines call a group, and the name 
 _OF_GUID = re.compile(
     r"\branks[ :=]{0,2}(?P<ranks>[\[(]\d{1,6}(?:, ?\d{1,6})*[\])])\W{1,6}PG GUID[ =:]{1,2}(?P<name>\w{1,40})\b"
 )
+_GUID_FIRST = re.compile(
+    r"\bPG GUID[ =:]{1,2}(?P<name>\w{1,40})\)?[ :=]{1,3}(?:ranks[ :=]{0,2})?(?P<ranks>[\[(]\d{1,6}(?:, ?\d{1,6})*[\])])"
+)
 _RANKS = r"(?P<{0}>[\[({{]\d{{1,6}}(?:, ?\d{{1,6}})*[\])}}])"
 _OF_NUMBER = re.compile(  # of a script: the number by which c10d's lines call the group, where that is its whole name
     rf"\b(?:PG|(?i:process[ _]group))[ _#:=]{{0,2}}(?P<number>\d{{1,5}})\b(?! Rank)"
@@ -60,7 +63,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[AxisGroups | MadeGroup]:
         if "mesh" in text or "Mesh" in text:
             for axis, groups in _of_mesh(text):
                 yield AxisGroups(axis=axis, groups=groups, where=message.where)
-        if GUID in text and (named := _OF_GUID.search(text)):
+        if GUID in text and (named := _OF_GUID.search(text) or _told_by_guid(text)):
             yield MadeGroup(name=f"{GUID}{named['name']}", ranks=_lists(named["ranks"])[0], where=message.where)
         elif ("PG" in text or "roup" in text) and (numbered := _numbered(text)):
             name = f"{GUID}{numbered['number'] or numbered['last']}"
@@ -70,6 +73,25 @@ def read(messages: Sequence[LogMessage]) -> Iterator[AxisGroups | MadeGroup]:
         elif "group" in text or "ranks" in text:
             for named in _NAMED.finditer(text):
                 yield AxisGroups(axis=_axis(named["axis"]), groups=_lists(named["ranks"]), where=message.where)
+
+
+def _told_by_guid(text: str) -> re.Match[str] | None:
+    """Return the name of a group and its ranks behind it, None of a line that tells what befell some of it."""
+    found = _GUID_FIRST.search(text)
+    return found if found and not _BEFELL.search(text) else None
+
+
+def members_of_guid(facts: list[Fact], name: str, places: Mapping[int, int]) -> tuple[int, ...]:
+    """Return the members of a group that lines tell by its name alike, () where they do not, or ranks stand elsewhere.
+
+    Not by a list that counts its groups in its own way: torch's number 0 is the group of all ranks.
+    """
+    told = {(one.name, one.ranks) for one in of(facts, MadeGroup) if one.name.startswith(GUID)}
+    own = [ranks for named, ranks in told if named == f"{GUID}{name}"]
+    everyone = {rank for _, ranks in told for rank in ranks}
+    is_torchs = all(set(ranks) == everyone for named, ranks in told if named == f"{GUID}0")
+    is_one = len(own) == 1 and bool(name) and bool(places)
+    return own[0] if is_one and (is_torchs or not name.isdecimal()) and _stand_in(own[0], places) else ()
 
 
 def _numbered(text: str) -> re.Match[str] | None:
