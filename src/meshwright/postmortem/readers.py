@@ -23,6 +23,7 @@ from .scripts import (
     data_waits,
     debuggers,
     meshes,
+    pauses,
     phases,
     rank_tables,
     rank_timers,
@@ -105,5 +106,6 @@ READERS = (
         hccl_rank_table,
         killers,
         syscalls,
+        pauses,
     ),
 )

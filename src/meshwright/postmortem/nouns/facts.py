@@ -11,7 +11,7 @@ import msgspec
 from .calls import Call
 from .identities import Identity
 from .launch_counts import CountedCalls, LaunchCounts, LaunchedAlike, Remark
-from .paces import DataLate, DataShare, FellBack, Paced, RanksAlike, SlowedJob
+from .paces import Pace
 from .where import GroupName, Where
 
 T = TypeVar("T")
@@ -474,13 +474,8 @@ Fact = (
     | LaunchedAlike
     | SlowRank
     | SlowerSteps
-    | SlowedJob
     | StepTimes
-    | DataLate
-    | DataShare
-    | Paced
-    | FellBack
-    | RanksAlike
+    | Pace
     | TrainingEnded
     | Stepped
     | DumpOutlived

@@ -36,6 +36,16 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class SaidPause(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's word on how long it paused in a step: to collect garbage (`is_own`), or to wait for others."""
+
+    rank: int
+    step: int
+    lasts_s: float
+    is_own: bool
+    where: Where
+
+
 class FellBack(msgspec.Struct, frozen=True, kw_only=True):
     """A program's word that it goes on with something slower than it wanted."""
 
@@ -55,3 +65,6 @@ class SlowedJob(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     before: Where
     where: Where
+
+
+Pace = DataShare | DataLate | Paced | SaidPause | FellBack | RanksAlike | SlowedJob

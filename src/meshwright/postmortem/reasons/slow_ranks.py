@@ -7,6 +7,7 @@ from ..nouns.calls import Group
 from ..nouns.facts import Fact, KernelTimes, SlowerSteps, SlowRank, StepTimes, of
 from ..nouns.position import HangPosition
 from ..nouns.world import ranks_seen
+from ..scripts.pauses import by_pauses
 from ..scripts.phases import DATA
 from .recorded_waits import late_by_waits_of_calls
 
@@ -25,6 +26,7 @@ def who_is_slow(facts: list[Fact], groups: Sequence[Group]) -> HangPosition | No
         by_step_times(of(facts, StepTimes), seen),
         by_slower_steps(of(facts, SlowerSteps), seen),
         late_by_waits_of_calls(groups),
+        by_pauses(facts),
     ]
     told = [position for position in found if position is not None]
     return next((position for position in told if position.certain), next(iter(told), None))
