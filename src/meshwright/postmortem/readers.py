@@ -12,6 +12,7 @@ from .libraries import (
     nccl,
     neuron,
     ras,
+    restarts,
     slowdowns,
     stragglers,
     timers,
@@ -107,5 +108,6 @@ READERS = (
         killers,
         syscalls,
         pauses,
+        restarts,
     ),
 )
