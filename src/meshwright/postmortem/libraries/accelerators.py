@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Fact, Failure
-from ..nouns.identities import RankIdentity
+from ..nouns.identities import DeviceFile, RankIdentity
 from ..nouns.names import bus_number
 from ..surroundings.system import syslog_host
 from ..text.lines import LogMessage
@@ -48,18 +48,21 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
                 yield RankIdentity(rank=rank, host=message.host, bus_id=file, where=where)
 
 
-def _of_gaudi(message: LogMessage) -> Iterator[Failure]:
+def _of_gaudi(message: LogMessage) -> Iterator[Failure | DeviceFile]:
     found = _GAUDI.search(message.text)
     if found is None:
         return
     name, bus = _NAME.search(found["named"]), _BUS.search(found["named"])
     named = name[0] if name else bus[0] if bus else ""
+    host = syslog_host(message.text) or message.host
+    if name and bus:
+        file = _named("accel", name["number"])
+        yield DeviceFile(name=file, bus_id=bus_number(bus[0]), host=host, where=message.where)
     yield Failure(
         kind="device",
         what=_NEVER_BEGAN if _UNUSABLE.search(found["what"]) else f"Gaudi {named}: {found['what']}",
-        host=syslog_host(message.text) or message.host,
+        host=host,
         bus_id=_named("accel", name["number"]) if name else bus_number(bus[0]) if bus else "",
-        address=bus_number(bus[0]) if name and bus else "",
         where=message.where,
     )
 

@@ -58,7 +58,6 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     pod: str = ""  # of Kubernetes: its log is named after it
     pid: int | None = None
     bus_id: str = ""  # of an accelerator that is no GPU, the name of its device file
-    address: str = ""  # of such an accelerator, on its bus, where the line has both
     device: int | None = None  # GPU, as its host counts
     follows: bool = False
     unless_first: bool = False  # and `follows`: not where it is the only one of its kind, on a rank that did not wait

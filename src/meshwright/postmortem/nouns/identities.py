@@ -30,6 +30,15 @@ class GpuPlace(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class DeviceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The name of the device file of an accelerator (`accel4`), and its PCI address as NCCL prints it."""
+
+    name: str
+    bus_id: str
+    where: Where
+    host: str = ""
+
+
 class BusyGpus(msgspec.Struct, frozen=True, kw_only=True):
     """A host's count of GPUs that were busy all the time, by `nvidia-smi`: a kernel that waits is busy, too."""
 
@@ -112,7 +121,7 @@ class LocalProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process and its number on its host: LOCAL_RANK, or the number of the GPU that it uses (`is_gpu`).
 
     `of_several` where its launcher's command says that the job has several hosts. A table of a host counts `all` of its
-    GPUs, a program those that it is `given`; of what people write either may be.
+    GPUs, a program the ones that it is `given`; of what people write either may be.
     """
 
     pid: int | None
@@ -346,6 +355,7 @@ class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
 Identity = (
     RankIdentity
     | GpuPlace
+    | DeviceFile
     | BusyGpus
     | GpuUse
     | RankPhase

@@ -11,7 +11,7 @@ from pathlib import PurePath
 import msgspec
 
 from ..nouns.facts import Fact, of
-from ..nouns.identities import Adapters, GpuPlace, NearPort, PortUse, RankIdentity, VisibleGpus
+from ..nouns.identities import Adapters, DeviceFile, GpuPlace, NearPort, PortUse, RankIdentity, VisibleGpus
 from ..nouns.names import same_bus
 from ..nouns.where import Where
 from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
@@ -29,7 +29,6 @@ class NamedDevice(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     host: str = ""
     bus_id: str = ""
-    address: str = ""  # where `bus_id` is the name of a device file
     number: int | None = None
     of: int | None = None
     is_given: bool = False
@@ -38,7 +37,7 @@ class NamedDevice(msgspec.Struct, frozen=True, kw_only=True):
 def rank_of_device(device: NamedDevice, facts: list[Fact]) -> int | None:
     """Return the one rank that uses a device: by its address, else by its number; None where it is not told."""
     identities = identities_of(facts)
-    ranks = ranks_of_address(device, identities)
+    ranks = ranks_of_address(device, facts)
     if len(ranks) == 1:
         return ranks.pop()
     number, size = counted_place(device, facts)
@@ -80,12 +79,21 @@ def ranks_of_port(port: str, host: str, facts: list[Fact]) -> set[int]:
     return {i.rank for i in identities_of(facts) if i.pid in users and short_host(i.host) == short_host(host)}
 
 
-def ranks_of_address(device: NamedDevice, identities: Sequence[RankIdentity]) -> set[int]:
-    """Return the ranks that lines give an address, on a host that may be the device's."""
-    if not device.bus_id:
-        return set()
-    own = [bus for bus in (device.bus_id, device.address) if bus]
-    return {i.rank for i in near(device.host, identities) if i.bus_id and any(same_bus(i.bus_id, bus) for bus in own)}
+def ranks_of_address(device: NamedDevice, facts: list[Fact]) -> set[int]:
+    """Return the ranks that lines give an address, or the name of its device file, on a host that may be the device's.
+
+    Two of them where the address and the name lead to different ranks.
+    """
+    own = addresses_of(device.bus_id, device.host, facts)
+    fitting = near(device.host, identities_of(facts)) if own else ()
+    return {i.rank for i in fitting if i.bus_id and any(same_bus(i.bus_id, bus) for bus in own)}
+
+
+def addresses_of(bus_id: str, host: str, facts: list[Fact]) -> set[str]:
+    """Return an address with the name of the device file that lines of its host put beside it, or the other way."""
+    files = [one for one in of(facts, DeviceFile) if not host or not one.host or may_be_same_host(one.host, host)]
+    pairs = [{one.name, one.bus_id} for one in files]
+    return {bus_id}.union(*(pair for pair in pairs if bus_id in pair)) if bus_id else set()
 
 
 def near(host: str, identities: Sequence[RankIdentity]) -> list[RankIdentity]:

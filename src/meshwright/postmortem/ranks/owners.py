@@ -10,7 +10,7 @@ from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
 from ..nouns.identities import ChildProcess, Environment, RankIdentity, Spoke, Torchrun
 from ..nouns.names import bus_number, same_bus
 from ..nouns.world import world_of
-from .devices import NamedDevice, counted_place, near, number_in_path, rank_of_device, ranks_of_address
+from .devices import NamedDevice, addresses_of, counted_place, near, number_in_path, rank_of_device, ranks_of_address
 from .hosts import ranks_by_number, ranks_of_host
 
 _WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
@@ -27,7 +27,7 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         here = {i.rank for i in known if i.where.file == failure.where.file}
         ranks = here if len(here) == 1 else {i.rank for i in known}  # hosts may number their processes alike
     if not ranks and failure.bus_id:
-        ranks = ranks_of_address(_device_of(failure), identities)
+        ranks = ranks_of_address(_device_of(failure), facts)
     if not ranks and failure.bus_id and failure.device is None:
         failure = replace(failure, device=counted_place(_device_of(failure), facts)[0])
     if not ranks and failure.kind == "device" and (failure.device, failure.pid, failure.bus_id) == (None, None, ""):
@@ -112,7 +112,6 @@ def _device_of(failure: Failure) -> NamedDevice:
     return NamedDevice(
         host=failure.host,
         bus_id=failure.bus_id,
-        address=failure.address,
         number=failure.device,
         is_given=failure.kind != "device",
         where=failure.where,
@@ -165,11 +164,11 @@ def _counts_processes(told: Environment, facts: list[Fact]) -> bool:
     return not of(facts, Torchrun) and world_of(others) == told.world
 
 
-def leads_to(failure: Failure, identity: RankIdentity) -> bool:
+def leads_to(failure: Failure, identity: RankIdentity, facts: list[Fact]) -> bool:
     """Whether a line says that the process or the GPU of a failure is that of a rank."""
     if failure.pid is not None and failure.pid == identity.pid:
         return True
-    return any(bus and same_bus(identity.bus_id, bus) for bus in (failure.bus_id, failure.address))
+    return any(same_bus(identity.bus_id, bus) for bus in addresses_of(failure.bus_id, failure.host, facts))
 
 
 def owners_of(fault: Failure) -> tuple[int, ...]:

@@ -111,7 +111,7 @@ def _of_kind(told: Sequence[LocalProcess], facts: list[Fact], *, is_gpu: bool) -
 
 
 def _number_of(one: LocalProcess, facts: list[Fact]) -> int | None:
-    """Return the number of a process, of its GPU that among those that the job is given; None where it is not told.
+    """Return the number of a process, or of its GPU among the ones that the job is given; None where it is not told.
 
     Tables of a host count all of its GPUs, and a job may be given some of them, or in another order. Where it is not
     said how a number is counted, it is known only if both ways lead to the same.

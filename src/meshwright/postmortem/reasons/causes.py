@@ -26,6 +26,7 @@ from ..nouns.verdict import Kind, shortened
 from ..nouns.where import Where
 from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
 from ..positions.stack_positions import by_stacks
+from ..ranks.devices import addresses_of
 from ..ranks.exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from ..ranks.hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from ..ranks.links import at_broken_end, ports_of_switches, was_over
@@ -82,7 +83,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         local = self.first.device
         if local is not None and any(i.device is not None and i.device != local for i in known):
             return False
-        own = [bus for bus in (self.first.bus_id, self.first.address) if bus]
+        own = addresses_of(self.first.bus_id, self.first.host, facts)
         return not any(own and i.bus_id and not any(same_bus(i.bus_id, bus) for bus in own) for i in known)
 
     @property
@@ -140,7 +141,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ranks = _held_on(first.host, same)
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     on = f"ranks {shortened(ranks)}"
-    joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
+    joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i, facts)]
     ends = at_broken_end(found, facts) if first.kind == "network" else ()
     down = of(facts, PortDown)
     ports = [port.where for port in down] if ends else []

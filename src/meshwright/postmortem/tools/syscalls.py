@@ -36,7 +36,7 @@ class _Traced(msgspec.Struct):
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[HeldProcess | FreeProcesses]:
-    """Yield the processes that a trace shows in a wait for a lock, and those that one shows in other calls."""
+    """Yield the processes that a trace shows in a wait for a lock, and the others of which there is one."""
     traced = _traced(messages) if any("strace" in message.text for message in messages) else {}
     files = {(one["pid"], one["file"]): one["path"] for one in map(_FILE.search, _texts(messages, "/fd/")) if one}
     for one in traced.values():
