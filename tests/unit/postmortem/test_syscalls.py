@@ -61,6 +61,21 @@ def test_processes_that_all_wait_for_a_lock_are_not_blamed(tmp_path):
     assert not judge(tmp_path, files).blamed
 
 
+def test_a_process_that_does_something_else_may_hold_the_lock_for_which_another_one_waits(tmp_path):
+    files = paste(WAITS)
+    files["b2.txt"] = [line.replace("sched_yield", "wait4") for line in files["b2.txt"]]
+
+    assert not judge(tmp_path, files).blamed
+
+
+def test_a_process_whose_trace_ends_in_a_poll_waits_for_others(tmp_path):
+    files = paste(WAITS)
+    polls = ["$ strace -p 5102", "strace: Process 5102 attached", "poll([{fd=9, events=POLLIN}], 1, -1"]
+    files["b2.txt"] = [*(line for line in files["b2.txt"] if line not in OTHER), *polls]
+
+    assert judge(tmp_path, files).blamed == (4,)
+
+
 def test_a_gpu_that_the_job_is_not_given_has_no_rank(tmp_path):
     host = [HOST[0], "CUDA_VISIBLE_DEVICES=2,1", "NODE_RANK=1", "LOCAL_WORLD_SIZE=2"]
 

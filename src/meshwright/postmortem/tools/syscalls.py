@@ -1,7 +1,7 @@
-"""Traces of a process's calls of the kernel by `strace -p`: which process waits for the lock of a file, which does not.
+"""Traces of a process's calls of the kernel by `strace -p`: which process waits for the lock of a file, which polls.
 
 A rank that waits in a collective polls, or yields its core: a call that a trace of many seconds does not see return is
-none of these where it is that of a lock.
+none of these where it is that of a lock. Who does anything else may hold that lock.
 """
 
 import re
@@ -22,6 +22,18 @@ _CALL = re.compile(
 _RESUMED = re.compile(r"^(?:\[pid +(?P<thread>\d{2,8})\] |(?P<also>\d{2,8}) +)?(?:\d[\d:.]* +)?<\.\.\. \w+ resumed>")
 _RETURNED = re.compile(r"\) += (?:-?\d|\?|0x)")
 _LOCK = {"fcntl": re.compile(r"(?P<file>\d+)(?:<[^>]*>)?, F_(?:OFD_)?SETLKW"), "flock": re.compile(r"(?P<file>\d+)")}
+_POLLS = {
+    "sched_yield",
+    "futex",
+    "poll",
+    "ppoll",
+    "epoll_wait",
+    "epoll_pwait",
+    "select",
+    "clock_nanosleep",
+    "nanosleep",
+}
+_COUNTED = re.compile(r"^ *\d+\.\d+ +\d+\.\d+ +\d+ +\d+ +(?:\d+ +)?(?P<name>[a-z_]\w{1,30})$")  # of `strace -c`
 _FILE = re.compile(r"/proc/(?P<pid>\d{2,8})/fd/(?P<file>\d+) -> (?P<path>/\S+)")
 
 
@@ -32,16 +44,19 @@ class _Traced(msgspec.Struct):
     host: str
     first: LogMessage
     open_call: LogMessage | None = None
+    is_counted: bool = False  # the first row of a table of its calls was read, in which it spends most
+    polls: bool = False
     file: str = ""  # number of the open one whose lock it waits for
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[HeldProcess | FreeProcesses]:
-    """Yield the processes that a trace shows in a wait for a lock, and the others of which there is one."""
+    """Yield the processes that a trace shows in a wait for a lock, and the ones that poll."""
     traced = _traced(messages) if any("strace" in message.text for message in messages) else {}
     files = {(one["pid"], one["file"]): one["path"] for one in map(_FILE.search, _texts(messages, "/fd/")) if one}
     for one in traced.values():
         if one.open_call is None:
-            yield FreeProcesses(pids=(one.pid,), host=one.host, where=one.first.where)
+            if one.polls:
+                yield FreeProcesses(pids=(one.pid,), host=one.host, where=one.first.where)
             continue
         path = files.get((str(one.pid), one.file), "")
         what = f"process {one.pid} waits for the lock of {path or 'a file'}, in a call that does not return (strace)"
@@ -73,12 +88,15 @@ def _traced(messages: Sequence[LogMessage]) -> dict[int, _Traced]:
 
 def _note(own: _Traced, message: LogMessage) -> None:
     """Note what a line of a trace says of the first thread of its process."""
+    if (row := _COUNTED.match(message.text)) and not own.is_counted:
+        own.is_counted, own.polls = True, row["name"] in _POLLS
     resumed, call = _RESUMED.match(message.text), _CALL.match(message.text)
     line = resumed or call
     thread = None if line is None else line["thread"] or line["also"]
     if line is None or (thread is not None and int(thread) != own.pid):
         return
     own.open_call, own.file = None, ""
+    own.polls = call is not None and call["name"] in _POLLS
     if resumed or call is None or call["name"] not in _LOCK or _RETURNED.search(call["rest"]):
         return
     if waits := _LOCK[call["name"]].match(call["rest"]):
