@@ -1,6 +1,6 @@
 """Readers of what libraries log: each turns messages into facts.
 
-- torch: `watchdog`; NVIDIA: `nccl`, `inits`, its report `ras` with `ras_forms`, `stragglers`
+- torch: `watchdog`; NVIDIA: `nccl`, `inits`, its report `ras` with `ras_forms`, `stragglers`, in-process `restarts`
 - others: `hccl` with `hccl_rank_table`, `accelerators`, `neuron`, `tpus`, `horovod`, `mpi`; `frameworks` on top of
   them; `unreachable` hosts
 - times: Megatron's `timers`, DeepSpeed's `comms_summaries`, steps that slow down (`slowdowns`)

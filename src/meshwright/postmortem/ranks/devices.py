@@ -84,12 +84,12 @@ def ranks_of_address(device: NamedDevice, facts: list[Fact]) -> set[int]:
 
     Two of them where the address and the name lead to different ranks.
     """
-    own = addresses_of(device.bus_id, device.host, facts)
+    own = names_of_device(device.bus_id, device.host, facts)
     fitting = near(device.host, identities_of(facts)) if own else ()
     return {i.rank for i in fitting if i.bus_id and any(same_bus(i.bus_id, bus) for bus in own)}
 
 
-def addresses_of(bus_id: str, host: str, facts: list[Fact]) -> set[str]:
+def names_of_device(bus_id: str, host: str, facts: list[Fact]) -> set[str]:
     """Return an address with the name of the device file that lines of its host put beside it, or the other way."""
     files = [one for one in of(facts, DeviceFile) if not host or not one.host or may_be_same_host(one.host, host)]
     pairs = [{one.name, one.bus_id} for one in files]

@@ -10,7 +10,7 @@ from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
 from ..nouns.identities import ChildProcess, Environment, RankIdentity, Spoke, Torchrun
 from ..nouns.names import bus_number, same_bus
 from ..nouns.world import world_of
-from .devices import NamedDevice, addresses_of, counted_place, near, number_in_path, rank_of_device, ranks_of_address
+from .devices import NamedDevice, counted_place, names_of_device, near, number_in_path, rank_of_device, ranks_of_address
 from .hosts import ranks_by_number, ranks_of_host
 
 _WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
@@ -168,7 +168,7 @@ def leads_to(failure: Failure, identity: RankIdentity, facts: list[Fact]) -> boo
     """Whether a line says that the process or the GPU of a failure is that of a rank."""
     if failure.pid is not None and failure.pid == identity.pid:
         return True
-    return any(same_bus(identity.bus_id, bus) for bus in addresses_of(failure.bus_id, failure.host, facts))
+    return any(same_bus(identity.bus_id, bus) for bus in names_of_device(failure.bus_id, failure.host, facts))
 
 
 def owners_of(fault: Failure) -> tuple[int, ...]:

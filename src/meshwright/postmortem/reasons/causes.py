@@ -26,7 +26,7 @@ from ..nouns.verdict import Kind, shortened
 from ..nouns.where import Where
 from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
 from ..positions.stack_positions import by_stacks
-from ..ranks.devices import addresses_of
+from ..ranks.devices import names_of_device
 from ..ranks.exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from ..ranks.hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from ..ranks.links import at_broken_end, ports_of_switches, was_over
@@ -83,7 +83,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         local = self.first.device
         if local is not None and any(i.device is not None and i.device != local for i in known):
             return False
-        own = addresses_of(self.first.bus_id, self.first.host, facts)
+        own = names_of_device(self.first.bus_id, self.first.host, facts)
         return not any(own and i.bus_id and not any(same_bus(i.bus_id, bus) for bus in own) for i in known)
 
     @property

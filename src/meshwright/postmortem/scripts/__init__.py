@@ -1,6 +1,6 @@
 """Readers of what people's own scripts print, and of what they write below a log: each turns messages into facts.
 
 - who is where: `rank_tables`, `meshes`; `phases` of ranks, `said_waits` and `said_sizes` of tensors
-- times: `rank_timers` with `timer_reports`, `data_waits`; `two_runs`: a log before and one after a change
+- times: `rank_timers` with `timer_reports`, `data_waits`, `pauses`; `two_runs`: a log before and one after a change
 - `debuggers` that wait for a person; `remarks` of people
 """

@@ -3,7 +3,7 @@
 - the machine: `system` (kernel log, shells), `port_states`, `link_rates`, `file_servers`
 - where ranks are: `placements`, `pods`, `pod_environments`, `numbered_hosts`, `scheduled_hosts`, `spawned`,
   `host_addresses`
-- who starts and ends ranks: `launchers`, torchrun's `agents`, `batch` systems
+- who starts and ends ranks: `launchers`, torchrun's `agents`, `batch` systems, `killers` on a host
 - how ranks end: torchrun's `summaries`, `endings`, `logged_errors`, `quoted_errors` (one rank's, in another's log)
 - `busy_with_data`: who still prepares data; `outlived`: what did no harm
 """
