@@ -1,7 +1,8 @@
 """The catalogue: accelerators, links, NICs, nodes and fabrics as TOML data with a source for each figure.
 
 - `kinds`: one struct each; `figures`: a figure with its source; `pci`: kinds of PCI functions
-- `catalogue`: loaded and extended; `listing`: as rows; `arithmetic`: of link rates
+- `catalogue`: loaded and extended; `cards`: machines told by their accelerators alone
+- `listing`: as rows; `arithmetic`: of link rates
 """
 
 from .catalogue import Catalogue, load_catalogue

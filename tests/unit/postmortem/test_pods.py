@@ -4,6 +4,8 @@ import pytest
 
 from meshwright.postmortem.inputs import examine_files
 
+from .made import judge
+
 WATCHDOG = (
     "[rank{rank}]:[E304 09:50:36.18{rank} ProcessGroupNCCL.cpp:609] [Rank {rank}] Watchdog caught collective operation "
     "timeout: WorkNCCL(SeqNum=912, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600024 "
@@ -142,3 +144,16 @@ def test_where_a_watchdog_spoke_an_abort_is_no_sign_of_a_device(tmp_path):
     verdict = examined(tmp_path, job=fault + WATCHDOG.format(rank=1) + SUMMARY)
 
     assert 4 not in named(verdict)
+
+
+def test_a_clock_before_the_name_of_a_pod_does_not_hide_its_traceback(tmp_path):
+    said = {
+        "eval-0": ["step 1", "step 2"],
+        "eval-1": ["step 1", "Traceback (most recent call last):", "  f()", "KeyError: 7"],
+    }
+    rows = [f"2026-05-12 17:45:0{at} {pod}: {line}" for pod, lines in said.items() for at, line in enumerate(lines)]
+
+    verdict = judge(tmp_path, {"job.log": rows})
+
+    assert verdict.kind == "exception"
+    assert "KeyError: 7" in verdict.why

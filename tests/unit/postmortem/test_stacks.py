@@ -169,6 +169,23 @@ def test_what_stacks_tell(name, tmp_path):
     assert told(judge(tmp_path, files), wanted) == wanted
 
 
+def test_a_thread_of_autograd_that_python_calls_a_dummy_tells_the_call_of_its_rank(tmp_path):
+    hooks = ["reduce_scatter_tensor (torch/distributed/distributed_c10d.py:4195)", "hook (train.py:7)"]
+    backward = ["_engine_run_backward (torch/autograd/graph.py:829)", "fit (train.py:9)"]
+    gather = ["all_gather (torch/distributed/distributed_c10d.py:3706)", "log (train.py:5)", "fit (train.py:8)"]
+
+    def dumped(rank):
+        threads = {"MainThread": gather} if rank == 2 else {"MainThread": backward, "Dummy-6": hooks}
+        shown = [
+            [f'Thread {at} (active): "{name}"', *(f"    {f}" for f in threads[name])] for at, name in enumerate(threads)
+        ]
+        return ["Process 7: python train.py", *(line for thread in shown for line in [*thread, ""])]
+
+    verdict = judge(tmp_path, {f"rank{rank}.txt": dumped(rank) for rank in range(4)})
+
+    assert (verdict.kind, verdict.rank) == ("desync", 2)
+
+
 HEAD = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name"
 
 

@@ -6,7 +6,7 @@
 - AMD: `rocm`; Intel, Huawei and others: `other_makers`
 - any vendor: `hwloc` with `hwloc_links`, `lspci`, `lspci_tree`, `numactl`
 - networks: `ibnet`, `ibnet_rates`, `ibstat` (ports of a host), `slurm` with `hostlist` and `yaml`, `kubernetes` with
-  `kubernetes_yaml`
+  `kubernetes_yaml`, `clouds` (instances of AWS and GCP); `places`: what they say of nodes, checked
 - `merge`: several dumps as one cluster; `xml`: without its dangers
 """
 

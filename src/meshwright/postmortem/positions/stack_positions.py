@@ -279,6 +279,7 @@ def _by_told(stacks: Sequence[StackTrace], *, world: int, unclear: set[int | Non
     if waits:
         inside = operation or next((stand.call for stand in waits if stand.kind == "leaving"), "")
         where = f" in {inside}" if inside else " for its device"
+        where += f", or for its device ({len(early)} of them)" if operation and early else ""
         found = _position("stuck", (), waits, stands, operation, f"every process whose stack is here waits{where}")
         return _without_the_others(found, set(range(world)) - unclear)
     if all(stand.is_lock for stand in stands):

@@ -56,6 +56,10 @@ _POD_NAME = re.compile(  # pdsh, kubectl logs of several pods, compose; scripts 
     r"|\[(?!rank|local|gpu|cuda|xpu|step|epoch|iter|task)(?P<boxed>[A-Za-z][\w.-]*\d)\](?: |$))",
     re.IGNORECASE,
 )
+_BEFORE_NAME = re.compile(  # a clock before the name of a pod, a container or a worker
+    rf"^\[?{STAMP}\]?[ \t]+(?=(?!rank|local|gpu|cuda|xpu|step|epoch|iter|task)[A-Za-z][\w.-]*\d(?::(?: |$)| +\| ?))",
+    re.IGNORECASE,
+)
 _RELAYED = re.compile(r"^\w[\w.-]* \[std(?:err|out)\] (?=\S)")  # a runner that says whose stream it passes on
 _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
@@ -197,6 +201,7 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
     ordered, lines = oldest_first(list(_rows(text, first)))
     rows, fronts = unframed(without_quotation(ordered), _behind_prefixes)
     rows = _without_common_label(_unwrapped(unnumbered(rows)))
+    rows, fronts = _with_name_first(rows, fronts)
     tasks = _tasks_of(rows)
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
     hosts = {number: name for number, front in fronts.items() if (name := name_in(front))}
@@ -233,6 +238,18 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
             if hint.attempt is None and _RESTART.search(message.text):
                 attempt = _next_attempt(message.text, attempt)
             yield message
+
+
+def _with_name_first(
+    rows: list[tuple[int, str]], fronts: dict[int, str]
+) -> tuple[list[tuple[int, str]], dict[int, str]]:
+    """Return the rows without a clock that stands before a name in nine of ten of them, and what stood before each."""
+    clocks = [_BEFORE_NAME.match(row) for _, row in rows]
+    if not is_labelled(clocks):
+        return rows, fronts
+    found = {number: clock.group() for (number, _), clock in zip(rows, clocks, strict=True) if clock}
+    bare = [(number, row[clock.end() :] if clock else row) for (number, row), clock in zip(rows, clocks, strict=True)]
+    return bare, {**found, **fronts}
 
 
 def _next_attempt(text: str, attempt: int | None) -> int:

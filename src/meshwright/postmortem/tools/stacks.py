@@ -60,6 +60,7 @@ _HANDLE = re.compile(
 _UNDER_WAY = re.compile(r"\b(?:op|kind|type|direction)=['\"]?i?(?P<operation>send|recv)\b", re.IGNORECASE)
 _ITS_PEER = re.compile(r"\b(?:peer|src|dst)=(?P<peer>\d{1,6})\b")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
+_FOREIGN = re.compile(r"$|Dummy-\d+$")  # a thread that C++ began: nameless until Python is asked for it
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
     r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent/|multiprocessing/(?!errors/|api\.py:_wrap$))|run\.py:)"
@@ -375,7 +376,7 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
         return
     if _BACKWARD.search(f"{main.frames[0].file} {main.frames[0].function}"):
         # autograd runs hooks on threads of its own, which no threading module began; the main one only waits for them
-        own = [t for t in filled if t is not main and not t.name and not _is_begun(t)]
+        own = [t for t in filled if t is not main and _FOREIGN.match(t.name) and not _is_begun(t)]
         callers = [frame for frame in main.frames if not re.search(r"(?:^|/)torch/", frame.file)]
         frames = [*own[0].frames, *callers] if own else main.frames
     is_native = main.is_native and all(frame.line is None for frame in frames)
