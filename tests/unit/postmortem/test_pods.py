@@ -156,4 +156,4 @@ def test_a_clock_before_the_name_of_a_pod_does_not_hide_its_traceback(tmp_path):
     verdict = judge(tmp_path, {"job.log": rows})
 
     assert verdict.kind == "exception"
-    assert "KeyError: 7" in verdict.why
+    assert verdict.because == "KeyError: 7"
