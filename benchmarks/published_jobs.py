@@ -31,6 +31,7 @@ WORDS = {
     "axes": "axes",
     "schedules": "pipeline schedules",
     "virtual_only": "schedules that need two or more stages a rank",
+    "uncompiled": "schedules that do not go with torch.compile",
     "stages": "stages of a pipeline (any; even; counted: embedding and output as layers; by length)",
     "zero": "ZeRO stages",
     "zero_in_pipelines": "ZeRO stages in a pipeline",

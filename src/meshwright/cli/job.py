@@ -124,7 +124,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     from msgspec.structs import replace
 
     from ..plan.search.explore import price_all, study_of
-    from ..report.job import show_job
+    from ..report.job import better_than, show_job
 
     question = _question(given)
     job = job_of(question)
@@ -146,10 +146,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         rows = study_of(others, runnable_on(price_all(others), engine), model=job.model_name or "").rows
     except InputError as error:
         say(f"note: {error}", err=True)
-    faster = [
-        other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s or row.fits == "does not fit"
-    ]
-    faster = faster[:FASTER_SHOWN]
+    faster = better_than(row, rows)[:FASTER_SHOWN]
     chosen = faster[0] if faster and given.layout is None else row
     setting = setting if given.layout is None else others
     if given.emit:
@@ -223,7 +220,8 @@ def check_engine(name: str | None, setting: "Setting", layout: "Layout") -> None
     if name is None:
         return
     model = setting.architecture
-    broken = refusals(engine_named(name), layout, model.num_key_value_heads, model.num_hidden_layers)
+    sizes = (model.num_key_value_heads, model.num_hidden_layers)
+    broken = refusals(engine_named(name), layout, *sizes, compiled=setting.compiled)
     if broken:
         raise InputError(f"--engine {name}: it cannot run {layout}: {'; '.join(broken)}")
 
@@ -253,7 +251,7 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
         half_sums=bool(setting.half_sums),
         gpus_per_node=node(setting.cluster).gpus,
         reason=f"meshwright plan: {setting.cluster.name}, {counted(setting.gpus, 'GPU')}",
-        compiled="eager" not in setting.traits,
+        compiled=setting.compiled,
         notes=_notes_of_titan(setting, layout) if given.emit == "torchtitan" else (),
     )
     assert given.emit is not None

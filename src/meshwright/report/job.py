@@ -62,14 +62,22 @@ def show_job(
     _show_faster(console, row, faster, engine or job.engine)
 
 
+def better_than(row: PricedLayout, rows: Sequence[PricedLayout]) -> list[PricedLayout]:
+    """Return the rows that are faster than one that fits; of one that may not, those that fit or take less memory."""
+    if row.fits == "fits":
+        return [other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s]
+    need = row.predicted.peak_memory_bytes_per_gpu
+    return [other for other in rows if other.fits == "fits" or other.predicted.peak_memory_bytes_per_gpu < need]
+
+
 def _show_faster(console: Console, row: PricedLayout, faster: Sequence[PricedLayout], engine: str) -> None:
     """Print the layouts that an engine can run and that are faster than a row, or fit where it does not."""
     if not faster:
-        better = "to fit" if row.fits == "does not fit" else "to be faster"
+        better = "to be faster" if row.fits == "fits" else "to fit"
         console.print(f"no layout that {engine} can run is predicted {better}", highlight=False)
         return
-    if row.fits == "does not fit":
-        show_table(console, rows_table(f"what fits, on {engine}", faster))
+    if row.fits != "fits":
+        show_table(console, rows_table(f"what {_surely(faster[0])}, on {engine}", faster))
         console.print(fits_instead_text(row, faster[0]), highlight=False)
         return
     show_table(console, rows_table(f"faster on {engine}", faster))
@@ -101,10 +109,15 @@ def _changes(now: PricedLayout, best: PricedLayout) -> str:
     return ", ".join(f"{name} {old} to {new}" for name, old, new in pairs if old != new)
 
 
+def _surely(best: PricedLayout) -> str:
+    """Return what is said of the fastest of some layouts, the sure ones before those that may not fit."""
+    return "fits" if best.fits == "fits" else "may fit"
+
+
 def fits_instead_text(now: PricedLayout, best: PricedLayout) -> str:
     """Return what changes to the fastest layout that fits, and what its step takes."""
     took = format_time(best.predicted.step_time_s)
-    return f"the fastest that fits takes {took} a step ({_changes(now, best)}){_doubt(now, best)}"
+    return f"the fastest that {_surely(best)} takes {took} a step ({_changes(now, best)}){_doubt(now, best)}"
 
 
 def change_text(now: PricedLayout, other: PricedLayout) -> str:

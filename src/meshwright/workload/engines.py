@@ -34,6 +34,7 @@ class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     axes: tuple[str, ...]
     schedules: tuple[str, ...] = ("1f1b",)
     virtual_only: tuple[str, ...] = ("interleaved",)  # schedules that need two or more stages a rank
+    uncompiled: tuple[str, ...] = ()  # schedules that do not go with layers that torch.compile joined
     zero: tuple[int, ...] = (0, 1)
     zero_in_pipelines: tuple[int, ...] = (0, 1)
     zero_with_tensor: tuple[int, ...] | None = None  # where it differs
@@ -155,6 +156,7 @@ ENGINES: dict[str, EngineFacts] = {
             axes=("tp", "pp", "cp", "ep"),
             schedules=("gpipe", "1f1b", "interleaved", "zb"),
             virtual_only=("interleaved", "zb"),
+            uncompiled=("zb",),
             zero=(0, 2, 3),
             zero_in_pipelines=(0, 2, 3),
             zero_with_tensor=(2, 3),
@@ -167,6 +169,7 @@ ENGINES: dict[str, EngineFacts] = {
                 "axes, replicas, sp, zero": f"{TITAN}/config/configs.py, ParallelismConfig (0.3.0)",
                 "etp, expert_ranks, experts_need_sp": f"{TITAN}/config/configs.py, expert_parallel_degree (0.3.0)",
                 "stages": f"{TITAN}/distributed/pipeline_parallel.py, module_fqns_per_model_part (0.3.0)",
+                "uncompiled": f"{PIPELINING}, _check_torch_compile_compatibility (torch 2.13)",
                 "schedules, virtual_only": f"{PIPELINING}; {TITAN}/distributed/pipeline_parallel.py (0.3.0)",
                 "zero_in_pipelines": f"{TITAN}/distributed/fsdp.py, reshard_after_forward (0.3.0)",
                 "zero_with_tensor, orders, shares_over_context": f"{TITAN}/distributed/parallel_dims.py (0.3.0)",
@@ -301,7 +304,7 @@ def applicable(engine: EngineFacts) -> list[str]:
     without = {name for axis, names in of_axis.items() if axis not in engine.axes for name in names}
     said = {"name", "title", "through", "version", "stacks", "sources"} | without
     names = [name for name in engine.__struct_fields__ if name not in said]
-    return [name for name in names if getattr(engine, name) not in (None, "", {})]
+    return [name for name in names if getattr(engine, name) not in (None, "", {}, ())]
 
 
 def fact_sources(engine: EngineFacts, fact: str) -> list[str]:

@@ -146,7 +146,7 @@ def test_simulate_takes_a_job(capsys):
 
 
 STAGES = """torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 \\
-  --num-attention-heads 16 --ffn-hidden-size 8192 --swiglu --normalization RMSNorm --disable-bias-linear --bf16 \\
+  --num-attention-heads 16 --ffn-hidden-size 8192 --swiglu --normalization RMSNorm --disable-bias-linear --bf16 --do_train \\
   --vocab-size 32000 --micro-batch-size 1 --global-batch-size 32 --seq-length 2048 --use-distributed-optimizer \\
   --overlap-grad-reduce --overlap-param-gather --pipeline-model-parallel-size 4 """
 
@@ -287,3 +287,25 @@ def test_a_job_priced_on_another_stack_says_what_that_stack_cannot_run(capsys):
         in answer(capsys, *words, "deepspeed").err
     )
     assert "cannot run it" not in answer(capsys, *words, "nemo").err
+
+
+LIKELY_TOO_LARGE = """
+deepspeed --num_gpus 8 run_clm.py --deepspeed zero3.json --model_name_or_path meta-llama/Llama-3.1-8B --bf16 --do_train \\
+    --block_size 4096 --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --gradient_checkpointing
+"""
+
+
+def test_a_job_that_may_not_fit_is_told_what_fits_and_not_what_takes_more_memory(capsys, tmp_path):
+    (tmp_path / "zero3.json").write_text('{"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3}}')
+    (tmp_path / "run.sh").write_text(LIKELY_TOO_LARGE)
+    words = ("plan", "--job", str(tmp_path / "run.sh"), "--cluster", "8xL40S")
+
+    text = answer(capsys, *words).out
+    document = json.loads(answer(capsys, *words, "--json").out)
+
+    need = document["predicted"]["peak_memory_bytes_per_gpu"]
+    assert document["fits"] == "may not"
+    assert document["faster"]
+    assert all(other["predicted"]["peak_memory_bytes_per_gpu"] < need for other in document["faster"])
+    assert "what fits, on deepspeed" in text
+    assert "the fastest that fits takes" in text

@@ -116,3 +116,34 @@ def test_a_length_in_thousands_is_no_number_since_it_has_two_meanings(tmp_path):
 
     with pytest.raises(InputError, match=r"training\.seq_len: expected a whole number of 1 or more, got '4k'"):
         read_job([str(tmp_path / "job.toml")], JobOptions(gpus=16))
+
+
+def test_a_schedule_that_halves_each_backward_is_offered_to_a_job_without_compiled_layers_alone(job, capsys):
+    def offered(more):
+        words = ["plan", "--job", str(job(more)), "--gpus", "16", "--cluster", "dgx-h100", "--json"]
+        assert run_command([*words, "--only", "pp>1", "--only", "schedule=zb"]) == 0
+        return json.loads(capsys.readouterr().out)["faster"]
+
+    assert not offered(COMPILE)
+    assert {one["layout"]["schedule"] for one in offered("")} == {"zb"}
+
+
+def test_a_compiled_job_with_such_a_schedule_is_told_that_the_two_do_not_run_together(tmp_path, job):
+    piped = JOB.replace("tensor_parallel_degree = 8", "tensor_parallel_degree = 2\npipeline_parallel_degree = 2")
+    schedule = 'pipeline_parallel_schedule = "InterleavedZeroBubble"\n'
+    path = tmp_path / "piped.toml"
+    notes = []
+    for more in (COMPILE, ""):
+        path.write_text(piped + schedule + more)
+        notes.append(read_job([str(path)], JobOptions(gpus=16)).notes)
+
+    assert any("halves each backward, which torch.compile joins" in text for text in notes[0])
+    assert not any("halves each backward" in text for text in notes[1])
+
+
+def test_such_a_schedule_is_not_written_with_compiled_layers(capsys):
+    words = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "32"]
+    layout = ["--layout", "pp=2,dp=8,vpp=2,mbs=1,zero=3,schedule=zb"]
+
+    assert run_command([*words, "--emit", "torchtitan", *layout]) == 2
+    assert "schedule=zb halves a backward" in capsys.readouterr().err

@@ -17,8 +17,13 @@ SCHEDULES: tuple[str, ...] = get_args(PipelineSchedule)
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
 
 
-def broken(engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | None = None) -> dict[str, Mask]:
-    """Return, for each rule of an engine in words, which of the layouts break it; without layers none of stages."""
+def broken(
+    engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | None = None, *, compiled: bool = False
+) -> dict[str, Mask]:
+    """Return, for each rule of an engine in words, which of the layouts break it; without layers none of stages.
+
+    `compiled` says that torch.compile joins the operators of its layers.
+    """
     tp, pp, dp, cp, ep, vpp, zero, sp, copies = (layouts[name] for name in NUMBERS)
     schedule = layouts["schedule"]
     found: dict[str, Mask] = {}
@@ -29,6 +34,9 @@ def broken(engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | N
     tp, pp, cp, ep = (layouts[name] if name in engine.axes else np.ones_like(dp) for name in ("tp", "pp", "cp", "ep"))
     piped = pp > 1
     found[f"its schedules are {', '.join(engine.schedules)}"] = piped & ~_among(schedule, SCHEDULES, engine.schedules)
+    if compiled and engine.uncompiled:
+        words = f"its layers are compiled, and schedule={','.join(engine.uncompiled)} halves a backward that is not"
+        found[words] = piped & _among(schedule, SCHEDULES, engine.uncompiled)
     looped = _among(schedule, SCHEDULES, engine.virtual_only)
     found["this schedule needs two or more virtual stages"] = piped & looped & (vpp < 2)
     offload = layouts["offload"]
@@ -99,16 +107,20 @@ def _fits(stages: str, layers: int, pp: Any, vpp: Any) -> Mask:
     return cut
 
 
-def allowed(engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | None = None) -> Mask:
+def allowed(
+    engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | None = None, *, compiled: bool = False
+) -> Mask:
     """Return which of the layouts an engine can run."""
-    rules = list(broken(engine, layouts, kv_heads, layers).values())
+    rules = list(broken(engine, layouts, kv_heads, layers, compiled=compiled).values())
     refused = rules[0]
     for rule in rules[1:]:
         refused = refused | rule
     return ~refused
 
 
-def refusals(engine: EngineFacts, layout: Layout, kv_heads: int, layers: int | None = None) -> list[str]:
+def refusals(
+    engine: EngineFacts, layout: Layout, kv_heads: int, layers: int | None = None, *, compiled: bool = False
+) -> list[str]:
     """Return the rules of an engine that a layout breaks, in words."""
     one = {name: np.array([getattr(layout, name)]) for name in NUMBERS} | {
         "etp": np.array([layout.expert_tp]),
@@ -117,7 +129,7 @@ def refusals(engine: EngineFacts, layout: Layout, kv_heads: int, layers: int | N
         "order": np.array([ORDERS.index(layout.order)]),
         "offload": np.array([layout.offloaded]),
     }
-    return [rule for rule, mask in broken(engine, one, kv_heads, layers).items() if mask[0]]
+    return [rule for rule, mask in broken(engine, one, kv_heads, layers, compiled=compiled).items() if mask[0]]
 
 
 def _among(indices: Any, names: tuple[str, ...], wanted: tuple[str, ...]) -> Mask:

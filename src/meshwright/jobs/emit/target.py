@@ -110,7 +110,8 @@ def check_engine_rules(target: EmitTarget, engine: str) -> None:
     """Raise InputError with every rule of the engine that the layout breaks."""
     facts = engine_named(engine, flag="--emit")
     model = target.architecture
-    told = refusals(facts, target.layout, model.num_key_value_heads, model.num_hidden_layers)
+    sizes = (model.num_key_value_heads, model.num_hidden_layers)
+    told = refusals(facts, target.layout, *sizes, compiled=target.compiled)
     if target.layout.mode != "sync":
         told.append("it has no asynchronous data parallelism")
     if min(target.stages[1:-1], default=1) < 1:  # the first may hold the embedding alone, the last the output

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from ...pipelines import even_stages
+from ...workload.engines import ENGINES
 from ..draft import Draft, JobOptions
 from ..emit.torch_engines import TITAN
 from ..job import Job
@@ -349,6 +350,8 @@ def _kernels(draft: Draft, keys: Keys) -> None:
     parts = re.findall(r"\w+", str(keys.raw("compile.components") or "model"))
     before = keys.switch("training.compile", default=False)  # of releases without a section for it
     on = before or (keys.switch("compile.enable", default=False) and "model" in parts)
+    if on and draft.switches.get("schedule") in ENGINES["torchtitan"].uncompiled and draft.get("pp") > 1:
+        draft.note("its pipeline schedule halves each backward, which torch.compile joins: they do not run together")
     if not on:
         draft.traits.append("eager")
         if not {"compile.enable", "training.compile"} & keys.values.keys():

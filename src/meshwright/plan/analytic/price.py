@@ -96,6 +96,11 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
     measured: tuple[Calibration, ...] = ()  # the user's own runs, of this stack and of these machines
 
+    @property
+    def compiled(self) -> bool:
+        """Whether torch.compile joins the operators of a layer, on stacks whose runs have that."""
+        return "eager" not in self.traits
+
 
 @dataclass(frozen=True, slots=True)
 class StepPrices:

@@ -45,7 +45,8 @@ def _of_engine(setting: Setting, grid: Grid) -> Mask:
         within: Mask = (grid.pp == 1) | np.isin(grid.schedule, [SCHEDULES.index(name) for name in names])
         return within
     model = setting.architecture
-    return allowed(engine, grid.columns(), model.num_key_value_heads, model.num_hidden_layers)
+    sizes = (model.num_key_value_heads, model.num_hidden_layers)
+    return allowed(engine, grid.columns(), *sizes, compiled=setting.compiled)
 
 
 def in_its_orders(setting: Setting, grid: Grid) -> Grid:
@@ -61,18 +62,24 @@ def in_its_orders(setting: Setting, grid: Grid) -> Grid:
 
 
 def unlike_its_stack(
-    stack: str, layout: Layout, model: Architecture, traits: Collection[str] = (), *, precision: str = ""
+    stack: str,
+    layout: Layout,
+    model: Architecture,
+    traits: Collection[str] = (),
+    *,
+    precision: str = "",
+    compiled: bool = False,
 ) -> Sequence[str]:
     """Return the rules of a stack's engine that a layout of a model breaks, in words; of ours what it cannot run.
 
     `traits` are what is written beside a run of a stack: under JAX its engine is MaxText. `precision` is that of the
-    products, where it matters to what ours can run.
+    products, where it matters to what ours can run; `compiled` says that torch.compile joins the layers' operators.
     """
     if stack == OWN:
         return [problem] if (problem := unrunnable(layout, precision)) else []
     engine = ENGINES["maxtext"] if XLA in traits else engine_of(stack)
     if engine is not None:
-        return refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers)
+        return refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers, compiled=compiled)
     names, why = STACK_SCHEDULES.get(stack, (SCHEDULES, ""))
     return [f"its schedules are {', '.join(names)} ({why})"] if layout.pp > 1 and layout.schedule not in names else []
 
@@ -87,7 +94,8 @@ def limits_unknown(stack: str) -> str:
 
 def warnings_of_stack(setting: Setting, layout: Layout) -> list[str]:
     """Return what is to be said of a layout that is priced for a stack which cannot run it."""
-    rules = [*unlike_its_stack(setting.stack, layout, setting.architecture, precision=setting.precision)]
+    stack, precision, compiled = setting.stack, setting.precision, setting.compiled
+    rules = [*unlike_its_stack(stack, layout, setting.architecture, precision=precision, compiled=compiled)]
     rules += [UNCUT] if layout.tp > 1 and setting.weights.lower() in BITS_AND_BYTES else []
     return [f"stack {setting.stack} cannot run it: {rule}" for rule in rules]
 

@@ -17,10 +17,10 @@ def restricted(priced: Priced, engine: EngineFacts) -> Priced:
     """Return the priced layouts that an engine can run; InputError, with its rules, where it can run none."""
     model = priced.setting.architecture
     sizes = (model.num_key_value_heads, model.num_hidden_layers)
-    columns = priced.grid.columns()
-    kept = np.flatnonzero(allowed(engine, columns, *sizes))
+    columns, compiled = priced.grid.columns(), priced.setting.compiled
+    kept = np.flatnonzero(allowed(engine, columns, *sizes, compiled=compiled))
     if not len(kept) and len(priced.grid):
-        rules = {rule: int(mask.sum()) for rule, mask in broken(engine, columns, *sizes).items()}
+        rules = {rule: int(mask.sum()) for rule, mask in broken(engine, columns, *sizes, compiled=compiled).items()}
         told = "; ".join(f"{count:,} because {rule}" for rule, count in rules.items() if count)
         raise InputError(
             f"--engine {engine.name}: it can run none of {counted(len(priced.grid), 'layout')} that fit: {told}"

@@ -23,6 +23,6 @@ def on_other_engines(setting: Setting, layout: Layout) -> list[tuple[str, float]
         there = msgspec.structs.replace(setting, stack=stack)
         if setting.modules and coefficients_of(msgspec.structs.replace(there, modules=())).selective_saves:
             continue
-        if not unlike_its_stack(stack, layout, setting.architecture):
+        if not unlike_its_stack(stack, layout, setting.architecture, compiled=setting.compiled):
             found.append((stack, float(price_layouts(there, Grid.of([layout])).step_time_s[0])))
     return sorted(found, key=lambda one: one[1])
