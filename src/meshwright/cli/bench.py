@@ -12,6 +12,7 @@ import click
 
 from ..bench.table import DTYPES
 from .help_format import Brief
+from .values import measurable
 
 OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", "save", "html", "as_json")
 
@@ -32,7 +33,9 @@ OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", 
 @click.option("--factor", metavar="N", default=2, show_default=True, help="Each size is the one before times N.")
 @click.option("--time", "budget", metavar="TIME", default="0.25", show_default=True, help="Seconds to spend on a size.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float", show_default=True)
-@click.option("--from", "source", metavar="FILE", help="Read tables: nccl-tests or another tool's.")
+@click.option(
+    "--from", "source", multiple=True, metavar="FILE...", help="Read tables: nccl-tests or another tool's. WHAT: more files."
+)
 @click.option("--node", metavar="NAME", help="Hold the result against this node type of the catalogue.")
 @click.option(
     "--link",
@@ -52,13 +55,18 @@ def command(**options: Any) -> int:
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end)
     read: Any = []
-    if options["source"] is not None:
-        from ..bench.reading import read_tables
+    files = options.pop("source")
+    if files:
+        from ..bench.reading import read_files
 
-        read = read_tables(options["source"])  # before torch is loaded: a bad file is refused at once
+        what = options.pop("what")
+        files = (*files, *(word for word in what if word not in measurable()))
+        read = read_files(files)  # before torch is loaded: a bad file is refused at once
+        options["what"] = ()
+    source = " + ".join(files) or None
     from .bench_work import bench
 
-    return bench(**options, read=read)
+    return bench(**options, source=source, read=read)
 
 
 def _end(signum: int, _: FrameType | None) -> NoReturn:

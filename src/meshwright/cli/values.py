@@ -54,7 +54,8 @@ def _entries() -> Iterable[str]:
     return [entry.name for entry in entries(load_catalogue())]
 
 
-def _measurable() -> Iterable[str]:
+def measurable() -> Iterable[str]:
+    """Return what `bench` can measure, by name."""
     from ..collectives.schedules.schedule import COLLECTIVES
 
     return [*COLLECTIVES, "p2p", "latency", "compute", "memory"]
@@ -127,7 +128,7 @@ OPTIONS: dict[str, Source] = {
 }
 ARGUMENTS: dict[tuple[str, str], Source] = {  # of a command: its name and the argument's
     **{(name, "name"): _algorithms for name in ("show", "verify", "price", "draw", "export")},
-    ("bench", "what"): _measurable,
+    ("bench", "what"): measurable,
     ("topo", "words"): _entries,
 }
 OF_A_COMMAND: dict[tuple[str, str], Source] = {("plan", "--cluster"): _here_or_clusters}

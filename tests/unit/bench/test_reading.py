@@ -294,3 +294,23 @@ def test_a_line_without_end_that_only_looks_like_json_is_refused_before_patterns
         parse_tables(text, "x.json")
 
     assert time.process_time() - start_s < 2
+
+
+def test_every_file_that_is_given_is_read_and_names_its_tables(tmp_path, capsys):
+    good, slow = (tmp_path / name for name in ("pair_a_b.txt", "pair_a_c.txt"))
+    text = (TABLES / "log_of_all_tests.txt").read_text()
+    good.write_text(text)
+    slow.write_text(text)
+
+    answers = []
+    for words in (["--from", str(good), "--from", str(slow)], ["--from", str(good), str(slow)]):
+        assert run_command(["bench", *words]) == 0
+        answers.append(capsys.readouterr().out)
+
+    assert answers[0] == answers[1]
+    assert answers[0].count("# pair_a_b.txt: ") == answers[0].count("# pair_a_c.txt: ") > 0
+
+
+def test_a_file_among_several_that_is_not_there_is_named(capsys):
+    assert run_command(["bench", "--from", str(TABLES / "log_of_all_tests.txt"), "all_reduec"]) == 2
+    assert "all_reduec" in capsys.readouterr().err

@@ -146,7 +146,7 @@ def test_simulate_takes_a_job(capsys):
 
 
 STAGES = """torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 \\
-  --num-attention-heads 16 --ffn-hidden-size 8192 --swiglu --normalization RMSNorm --disable-bias-linear --bf16 --do_train \\
+  --num-attention-heads 16 --ffn-hidden-size 8192 --swiglu --normalization RMSNorm --disable-bias-linear --bf16 \\
   --vocab-size 32000 --micro-batch-size 1 --global-batch-size 32 --seq-length 2048 --use-distributed-optimizer \\
   --overlap-grad-reduce --overlap-param-gather --pipeline-model-parallel-size 4 """
 
@@ -290,7 +290,7 @@ def test_a_job_priced_on_another_stack_says_what_that_stack_cannot_run(capsys):
 
 
 LIKELY_TOO_LARGE = """
-deepspeed --num_gpus 8 run_clm.py --deepspeed zero3.json --model_name_or_path meta-llama/Llama-3.1-8B --bf16 --do_train \\
+deepspeed --num_gpus 8 run_clm.py --deepspeed zero3.json --model_name_or_path meta-llama/Llama-3.1-8B --bf16 \\
     --block_size 4096 --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --gradient_checkpointing
 """
 

@@ -13,6 +13,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -52,7 +53,7 @@ from .torch_tables import read_ibm, read_param, read_payloads
 from .ucx import read_ucx
 from .unread import unread_benchmark
 
-__all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_tables"]
+__all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_files", "read_tables"]
 
 _JSON = re.compile(r"\s*\[?\s*\{")
 # a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
@@ -101,6 +102,20 @@ MOST_LINE = 2**15  # characters: a row of a matrix of 3,000 GPUs
 def read_tables(path: str) -> list[ReadTable]:
     """Read all tables of a file; InputError, naming the line, where it contradicts itself or holds none."""
     return parse_tables(file_text(path), path)
+
+
+def read_files(paths: Sequence[str]) -> list[ReadTable]:
+    """Read all tables of files; of several each table's name begins with that of its file, and none is read twice."""
+    found = {path: read_tables(path) for path in paths}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    short = [Path(path).name for path in found]
+    names = short if len(set(short)) == len(short) else list(found)
+    return [
+        replace(table, name=f"{name}: {table.name}")
+        for name, tables in zip(names, found.values(), strict=True)
+        for table in tables
+    ]
 
 
 def parse_tables(text: str, where: str) -> list[ReadTable]:

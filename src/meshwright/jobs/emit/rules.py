@@ -25,7 +25,6 @@ def broken(
     `compiled` says that torch.compile joins the operators of its layers.
     """
     tp, pp, dp, cp, ep, vpp, zero, sp, copies = (layouts[name] for name in NUMBERS)
-    schedule = layouts["schedule"]
     found: dict[str, Mask] = {}
     for name, degree in (("tp", tp), ("pp", pp), ("cp", cp), ("ep", ep)):
         if name not in engine.axes:
@@ -33,12 +32,7 @@ def broken(
     # rules of an axis that an engine lacks would contradict that it lacks it
     tp, pp, cp, ep = (layouts[name] if name in engine.axes else np.ones_like(dp) for name in ("tp", "pp", "cp", "ep"))
     piped = pp > 1
-    found[f"its schedules are {', '.join(engine.schedules)}"] = piped & ~_among(schedule, SCHEDULES, engine.schedules)
-    if compiled and engine.uncompiled:
-        words = f"its layers are compiled, and schedule={','.join(engine.uncompiled)} halves a backward that is not"
-        found[words] = piped & _among(schedule, SCHEDULES, engine.uncompiled)
-    looped = _among(schedule, SCHEDULES, engine.virtual_only)
-    found["this schedule needs two or more virtual stages"] = piped & looped & (vpp < 2)
+    found |= {words: piped & mask for words, mask in _of_schedules(engine, layouts, compiled=compiled).items()}
     offload = layouts["offload"]
     sharded = (dp * cp > 1) | (offload > 0)  # one rank offloads by stages of ZeRO too
     alone, within = np.isin(zero, engine.zero), np.isin(zero, engine.zero_in_pipelines)
@@ -83,6 +77,17 @@ def broken(
     if layers is not None and engine.stages != "any":
         found[f"{layers} layers do not fit: {STAGES[engine.stages]}"] = piped & ~_fits(engine.stages, layers, pp, vpp)
     return found
+
+
+def _of_schedules(engine: EngineFacts, layouts: Columns, *, compiled: bool) -> dict[str, Mask]:
+    """Return, for each rule of an engine about the schedules of pipelines, which of the layouts break it."""
+    schedule = layouts["schedule"]
+    found = {f"its schedules are {', '.join(engine.schedules)}": ~_among(schedule, SCHEDULES, engine.schedules)}
+    if compiled and engine.uncompiled:
+        words = f"its layers are compiled, and schedule={','.join(engine.uncompiled)} halves a backward that is not"
+        found[words] = _among(schedule, SCHEDULES, engine.uncompiled)
+    looped = _among(schedule, SCHEDULES, engine.virtual_only)
+    return found | {"this schedule needs two or more virtual stages": looped & (layouts["vpp"] < 2)}
 
 
 # how an engine cuts layers into the stages of a pipeline, in words
