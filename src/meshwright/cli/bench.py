@@ -34,7 +34,11 @@ OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", 
 @click.option("--time", "budget", metavar="TIME", default="0.25", show_default=True, help="Seconds to spend on a size.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float", show_default=True)
 @click.option(
-    "--from", "source", multiple=True, metavar="FILE...", help="Read tables: nccl-tests or another tool's. WHAT: more files."
+    "--from",
+    "source",
+    multiple=True,
+    metavar="FILE...",
+    help="Read tables: nccl-tests or another tool's. WHAT: more files.",
 )
 @click.option("--node", metavar="NAME", help="Hold the result against this node type of the catalogue.")
 @click.option(
