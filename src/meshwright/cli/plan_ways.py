@@ -48,6 +48,17 @@ _ORDER = (
     *("--modes", "--layout"),
 )
 
+_ITS_SIZES = "--model, --gpus and --global-batch in place of the job's files"
+# what comes near to a way that does not go with a job
+_BESIDE_A_JOB = {
+    "--target-mfu": f"{_ITS_SIZES} look for the network that reaches it",
+    "--target-step-time": f"{_ITS_SIZES} look for the network that reaches it",
+    "--target-days": f"--job with --tokens says the days that it takes today; {_ITS_SIZES} look for what takes fewer",
+    "--compare": "--job is priced on one --cluster after another",
+    "--scaling": f"{_ITS_SIZES} draw the curve",
+    "--modes": f"{_ITS_SIZES} set them side by side",
+}
+
 
 def check_read(context: click.Context) -> None:
     """Raise InputError for the first option of the command line that the way it asks for does not read."""
@@ -73,7 +84,8 @@ def refusal_of_way(way: str, name: str, flag: str) -> str:
     if way == LOCAL:
         return f"{LOCAL} is measured, not looked up: {flag} does not go with it"
     if flag in READ:
-        return f"{flag}: not with {way}: give one of the two"
+        near = _BESIDE_A_JOB.get(flag, "") if way == "--job" else ""
+        return f"{flag}: not with {way}: give one of the two" + (f" ({near})" if near else "")
     *others, last = [other for other in READ if name in READ[other]]
     ways = f"{', '.join(others)} or {last}" if others else last
     return f"{flag}: needs {ways}" if way == SEARCH else f"{flag}: not with {way}; it goes with {ways}"

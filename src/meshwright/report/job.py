@@ -63,7 +63,7 @@ def show_job(
 
 
 def better_than(row: PricedLayout, rows: Sequence[PricedLayout]) -> list[PricedLayout]:
-    """Return the rows that are faster than one that fits; of one that may not, those that fit or take less memory."""
+    """Return the rows that are faster than one that fits; of one that may not, what fits or takes less memory."""
     if row.fits == "fits":
         return [other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s]
     need = row.predicted.peak_memory_bytes_per_gpu
@@ -110,7 +110,7 @@ def _changes(now: PricedLayout, best: PricedLayout) -> str:
 
 
 def _surely(best: PricedLayout) -> str:
-    """Return what is said of the fastest of some layouts, the sure ones before those that may not fit."""
+    """Return what is said of the fastest layout of a list: whether it fits for sure."""
     return "fits" if best.fits == "fits" else "may fit"
 
 

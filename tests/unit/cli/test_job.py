@@ -309,3 +309,11 @@ def test_a_job_that_may_not_fit_is_told_what_fits_and_not_what_takes_more_memory
     assert all(other["predicted"]["peak_memory_bytes_per_gpu"] < need for other in document["faster"])
     assert "what fits, on deepspeed" in text
     assert "the fastest that fits takes" in text
+
+
+def test_a_target_or_a_comparison_beside_a_job_is_refused_with_what_comes_near_to_it(capsys):
+    days = answer(capsys, *MEGATRON, "--tokens", "4T", "--target-days", "30", code=2).err
+    both = answer(capsys, *MEGATRON, "--compare", "dgx-h100,dgx-h200", code=2).err
+
+    assert "--job with --tokens says the days that it takes today" in days
+    assert "--job is priced on one --cluster after another" in both
