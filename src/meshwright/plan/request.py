@@ -84,6 +84,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     )
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     assumed += cards_assumed(catalogue, request.cluster) if request.intra_bytes_per_s is None else ()
+    assumed += _network_read(cluster, request)
     assumed += dies_told(catalogue, node_group_of(cluster).gpu.model)
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
@@ -142,6 +143,19 @@ def _no_peers(cluster: Cluster, catalogue: Catalogue) -> tuple[str, ...]:
         given, likely = format_rate(group.gpu_bandwidth_bytes_per_s), format_rate(usual)
         told = f"{known.title} reaches its peers at {given}, as the cluster says; without peer access {likely} is usual"
     return (told,) if told else ()
+
+
+def _network_read(cluster: Cluster, request: PlanRequest) -> tuple[str, ...]:
+    """Return which NICs are taken to join nodes of which a file describes one, and that the others are like it."""
+    group = node_group_of(cluster)
+    read = is_file(request.cluster) and not group.type and request.inter_bytes_per_s is None
+    if not read or group.count <= group.scale_up_nodes:
+        return ()
+    network = format_network_rate(group.node_bandwidth_bytes_per_s)
+    nics = f"{counted(group.nics, 'NIC')} of {format_network_rate(group.nic_bandwidth_bytes_per_s)}"
+    return (
+        f"{group.count} nodes like that of {request.cluster}, each joined by {network}: {nics} (--inter says another)",
+    )
 
 
 def _beyond_positions(model: Architecture, seq_len: int) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from meshwright.files import read_struct, write_struct
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout, Plan
 from meshwright.timeline import Performance
-from testkit.topology_dumps import references
+from testkit.topology_dumps import layouts, references
 
 SMALL = ["plan", "--model", "llama3-8b", "--cluster", "dgx-a100-80g", "--gpus", "16", "--global-batch", "32"]
 HERE = ["plan", "--model", "gpt2", "--cluster", "this"]
@@ -326,6 +326,26 @@ def test_a_machine_that_topo_saved_is_planned_for(capsys, tmp_path):
     assert run_command([*words, "--cluster", saved, "--gpus", "16"]) == 2
     assert "no NIC of known rate joins its nodes; expected --inter RATE" in capsys.readouterr().err
     assert answer(capsys, *words, "--cluster", saved, "--gpus", "16", "--inter", "3200Gbps").out
+
+
+def test_a_plan_for_more_machines_like_a_saved_one_says_which_network_joins_them(capsys, tmp_path):
+    dump, saved = tmp_path / "matrix.txt", tmp_path / "saved.json"
+    dump.write_text(next(one.text for one in layouts() if "NV18" in one.text and "NIC7" in one.text))
+    answer(capsys, "topo", "--from", str(dump), "--gpu", "h100", "--save", str(saved))
+    machine = json.loads(saved.read_text())
+    nics = [device for device in machine["devices"] if device["kind"] == "nic"]
+    for device in nics:
+        device["network_bandwidth_bytes_per_s"] = 50e9
+    saved.write_text(json.dumps(machine))
+    words = ["plan", "--model", "llama3-8b", "--global-batch", "32", "--cluster", str(saved), "--layout", "zero=3"]
+
+    one, two, told = (
+        answer(capsys, *words, "--gpus", *more).out for more in (["8"], ["16"], ["16", "--inter", "3200Gbps"])
+    )
+
+    assert "2 nodes like that of" in two
+    assert "NICs of 400 Gb/s (--inter says another)" in two.replace("\n", " ")
+    assert "nodes like that of" not in one + told
 
 
 def test_a_machine_without_gpus_is_refused_with_what_it_has(capsys, tmp_path):
