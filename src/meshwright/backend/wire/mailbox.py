@@ -64,7 +64,7 @@ class P2PWork(PendingWork):
         self.peer = peer
         self.message = message
         self.source: int | None = None
-        self.engine: object = None  # of the group, which finds out why this waits in vain: kept as long as this is
+        self.engine: object = None  # of the group, which finds out why nothing comes: kept as long as this is
         self.started_s = time.monotonic()
         self._mailbox = mailbox
         self._landing = landing
