@@ -23,7 +23,7 @@ REASONS = {
     "two own runs, experts": EXPERT_STEPS,
     "worst family unseen, experts": EXPERT_RELEASES,
     "MLPerf left out": "Llama 8B in one micro-batch on 512 GPUs and on H100, whose submission is not tuned",
-    "SimuMax left out": "context parallelism and tensor parallelism in bf16 on Blackwell, which few other runs have",
+    "SimuMax left out": "its experts, whose small kernels wait for a host that no graph spares (docs/cost-model.md)",
     "two own runs, dense": (
         "sweeps over many layouts stay above it: titan and dgxc in fp8, bloom, both of vTrain (docs/cost-model.md)"
     ),

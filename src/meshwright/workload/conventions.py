@@ -41,6 +41,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     heads_exchanged: Number = 0  # cp: in place of both, rows for heads before attention and back after it
     routed_cut: Number = 1  # ep: under sequence parallelism rows to the experts are cut over tp
     routed_once: Number = 0  # ep: a row goes once to each host, and once to each rank there (DeepEP, HybridEP)
+    experts_beside: Number = 0  # a token's experts are neighbours, those after the token's before (a benchmark's gate)
     router_cut: Number = 0  # under sequence parallelism a router has its rank's rows alone, and gathers none
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
     bucket: Number = 0  # parameters whose gradients travel together, where it is said

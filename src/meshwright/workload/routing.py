@@ -22,6 +22,16 @@ def nodes_reached(nodes: Number, top: Number, groups: Number = 1, top_groups: Nu
     return found[np.ravel(place)].reshape(wide[0].shape)
 
 
+def nodes_beside(nodes: Number, top: Number, experts: Number) -> Number:
+    """Return the same where a token's experts are the `top` after those of the token before, as benchmarks draw them.
+
+    Of q experts a node, the rows of q tokens cross to the next one top times, gcd(top, q) of them between two tokens.
+    """
+    own = np.maximum(np.asarray(experts) / nodes, 1.0)
+    shared = np.gcd(np.asarray(top).astype(np.int64), own.astype(np.int64))
+    return np.minimum(1.0 + (top - shared) / own, np.minimum(nodes, top))
+
+
 @functools.lru_cache(maxsize=4096)
 def _reached(nodes: float, top: float, groups: int, top_groups: int) -> float:
     """Return the same of one placement: exact where groups divide over nodes or nodes over groups, else between."""

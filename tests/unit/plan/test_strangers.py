@@ -162,7 +162,7 @@ def test_a_host_launches_nothing_inside_a_graph_of_the_whole_iteration(tmp_path)
     found, step = roles(launched, graphed)
 
     assert (found.launch_s[1], found.launch_moe_s[1], found.launch_expert_s[1], found.ep_exposed[1]) == (0, 0, 0, 0)
-    assert found.moe_pace[1] == book().constants["moe_fused"].value
+    assert found.routing.tolist() == [book().constants["routing"].value, 1.0, *found.routing[2:]]
     assert step.total_s[1] < step.total_s[0]
 
 
@@ -272,3 +272,30 @@ def test_a_stack_that_keeps_its_states_in_half_precision_needs_less_memory():
 
     assert held == {"automodel": 4.0, "torchtitan": 12.0, "bridge": 12.0}
     assert used("held_gradient_bytes", "automodel", "h100", "bf16") == 2.0
+
+
+PUBLISHED = {
+    "family": "bridge", "gpu": "GB300-NVL72", "num_gpus": "64", "seq_len": "8192", "global_batch_sequences": "512",
+    "ep": "64", "dp": "64", "precision": "mxfp8", "model_name": "Nemotron_3_Super",
+    "source": "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md, 26.06 NeMo Container",
+}  # fmt: skip
+
+
+def test_what_a_published_table_leaves_unsaid_is_taken_from_another_page_of_its_authors_and_told(tmp_path):
+    silent, told, other = (
+        run(tmp_path, PUBLISHED | more) for more in ({}, {"mtp_layers": "1"}, {"source": "a page of our own"})
+    )
+
+    assert (silent.architecture.mtp_trained, told.architecture.mtp_trained, other.architecture.mtp_trained) == (2, 1, 0)
+    assert any(text.startswith("not stated in the table: mtp_layers 2") for text in silent.assumed)
+    assert not any(text.startswith("not stated in the table") for text in (*told.assumed, *other.assumed))
+
+
+def test_recomputation_that_a_recipe_states_and_its_table_does_not_is_priced(tmp_path):
+    row = PUBLISHED | {"gpu": "H100-SXM (DGX H100)", "precision": "fp8", "model_name": "Nemotron_3_Nano", "ep": "8"}
+    silent = run(tmp_path, row | {"notes": "precision label FP8"})
+    stated = run(tmp_path, row | {"notes": "precision label FP8", "recompute": "none"})
+    step = roles(silent, stated)[1]
+
+    assert (silent.layout.recompute, stated.layout.recompute) == ("selective", "none")
+    assert step.total_s[0] > 1.1 * step.total_s[1]

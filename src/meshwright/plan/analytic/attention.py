@@ -17,6 +17,7 @@ FORWARD_SCORE_BYTES, BACKWARD_SCORE_BYTES = 9.0, 11.0
 ALIGNED = 8  # elements: batched products of a head that is no multiple of it leave the tensor cores' fast path
 FUSED_BATCH = 4  # Megatron's fused softmax needs micro-batch x heads to be a multiple of it
 RECURRENT_PASSES = 5.0
+HOPPER_FLOPS, HOPPER_BYTES_PER_S = 989e12, 3.35e12  # an H100's half precision and memory
 USUAL_WIDTH = 128.0  # of a head, at which `attention` is what a kernel reaches
 FALLBACK_BYTES = 3.0  # softmax in separate kernels, in single precision
 
@@ -60,10 +61,12 @@ def recurrence_s(
 
     Its kernels pass through memory what they keep: a convolution and two passes of the scan read it, two write;
     `scan` says how many times that. The products of a chunk and what moves through memory are kernels of their own,
-    so that one hides nothing of the other.
+    so that one hides nothing of the other. They are Triton's, written for Hopper, and later GPUs run them no faster:
+    Nemotron 3 on H100 and on GB300 have one `scan` only so.
     """
-    computed = tokens * model.recurrent_flops / grid.tp / (machine.peak_half * c.attention * c.recurrence)
-    moved = RECURRENT_PASSES * c.scan * 2.0 * tokens * model.recurrent_kept / grid.tp / (machine.memory_rate * c.memory)
+    peak, rate = np.minimum(machine.peak_half, HOPPER_FLOPS), np.minimum(machine.memory_rate, HOPPER_BYTES_PER_S)
+    computed = tokens * model.recurrent_flops / grid.tp / (peak * c.attention * c.recurrence)
+    moved = RECURRENT_PASSES * c.scan * 2.0 * tokens * model.recurrent_kept / grid.tp / (rate * c.memory)
     forward = computed + moved
     return forward, 2.0 * forward
 

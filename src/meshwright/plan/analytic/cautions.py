@@ -74,7 +74,7 @@ def cautions(
             f"tp {layout.tp} is more than {architecture.num_key_value_heads} key-value heads: ranks that share one "
             "gather its projection (Megatron-LM from core 0.16 on), and each keeps it whole, which is not priced"
         )
-    if architecture.mtp_trained:
+    if architecture.mtp_trained and not seen().further:
         found.append(f"multi-token prediction: {DOUBT}")
     own = {kind for one in measured for run in one.runs for kind in kinds_of(Layout.parse(run.layout))}
     return (*found, *unseen_layers(architecture), *unseen_kinds(layout, beside=own))

@@ -72,7 +72,6 @@ class Coefficients(Conventions, frozen=True, kw_only=True):
     network_latency_s: Number  # of one step
     tp_hidden: Number  # share of the tensor-parallel collectives that computation hides
     ep_exposed: Number  # share of the all-to-all between experts that nothing hides
-    grouped: Number  # products of experts beside one product of their rows
     launch_moe_s: Number  # least seconds of the forward of a layer with experts, beside its experts' own kernels
     launch_expert_s: Number  # likewise of one kernel of one expert; 0 where one kernel computes those of all
     moe_pace: Number  # of layers with experts
@@ -126,6 +125,14 @@ UNSEEN = "unseen"  # in errors.toml: stacks that were left out whole
 STRANGERS = ("before-2023", "in-2023", "sharded-since-2024", "since-2024")
 
 
+class Unstated(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Cells that a published table leaves out of some of its rows, by the page that has them."""
+
+    pattern: str  # over what is written beside a run
+    source: str
+    cells: dict[str, str]  # of a table of runs, where a row leaves them empty
+
+
 class DeviceCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An accelerator's constants; a key "role.precision" or "role@stack" goes before the plain role."""
 
@@ -153,6 +160,7 @@ class Book(msgspec.Struct, frozen=True):
     fabrics: dict[str, dict[str, float]] = {}  # measured facts of one kind of network, in place of the generic ones
     errors: dict[str, Errors] = {}
     traits: dict[str, str] = {}  # of any stack: a pattern over what is written beside a run
+    unstated: dict[str, Unstated] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -209,6 +217,7 @@ def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any], errors: 
         fabrics=dict(stacks["fabrics"]),
         errors={k: convert(v, Errors, where=f"errors.toml: {k}") for k, v in errors.items()},
         traits=dict(stacks["traits"]),
+        unstated={k: convert(v, Unstated, where=f"stacks.toml: {k}") for k, v in stacks.get("unstated", {}).items()},
     )
 
 

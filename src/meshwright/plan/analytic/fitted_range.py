@@ -38,6 +38,7 @@ class SeenKinds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     stacks: dict[str, tuple[str, ...]]
     lengths: dict[str, int]
     expert_width: int
+    further: int  # runs that train modules which predict further tokens
 
 
 def kinds_of(layout: Layout) -> tuple[str, ...]:
@@ -64,7 +65,7 @@ def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
     mixers: Counter[str] = Counter()
     stacks: dict[str, set[str]] = {}
     lengths: dict[str, int] = {}
-    width = 0
+    width = further = 0
     for layout, accelerator, stack, architecture, seq_len in runs:
         kinds.update(kinds_of(layout))
         mixers.update(recurrent_kinds(architecture))
@@ -74,6 +75,7 @@ def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
         stacks.setdefault(fitted, set()).update(of_run)
         lengths[fitted] = max(lengths.get(fitted, 0), seq_len)
         width = max(width, architecture.expert_size if architecture.experts else 0)
+        further += architecture.mtp_trained > 0
     return SeenKinds(
         kinds=dict(kinds),
         mixers=dict(sorted(mixers.items())),
@@ -81,6 +83,7 @@ def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
         stacks={stack: tuple(sorted(stacks[stack])) for stack in stacks},
         lengths=lengths,
         expert_width=width,
+        further=further,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from ...workload.routing import nodes_reached
+from ...workload.routing import nodes_beside, nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
 from .adapters import adapters_s
 from .attention import flash_s, recurrence_s, unfused_s
@@ -31,6 +31,11 @@ NORMS_APART_BYTES = 2 * (36.0 - 4.0)
 NORM_SHARE = 0.4  # of the first: two norms read and write T x h
 SORTS = 4.0  # passes over rows that are exchanged for heads: read and written before it and after it
 BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes
+ROUTING_PASSES = 6.0  # of rows that are sorted by expert, and back: a read, an index and a write each
+# over what products of experts with biases return: biases are added expert by expert and the parts joined, after the
+# second product weighted, in single precision (4 to 14 passes); the clamped activation between both is of several
+# operators (NVIDIA/Megatron-LM:megatron/core/transformer/moe/experts.py, _apply_bias and bias_act_func)
+BIAS_PASSES = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +230,10 @@ def _projections(
     """Return seconds of the projections into and out of the attention (latent ones as products of equal weight)."""
     out = model.mixer_out / grid.tp
     into = model.attention_weights / model.hidden / grid.tp - out
-    a = linear_s(machine, c, tokens, into, model.hidden)
-    b = linear_s(machine, c, tokens, model.hidden, out)
-    return a[0] + b[0], a[1] + b[1]
+    a = linear_s(machine, c, tokens, np.maximum(into, 1.0), model.hidden)
+    b = linear_s(machine, c, tokens, model.hidden, np.maximum(out, 1.0))
+    there = np.greater(model.attention_weights, 0.0)  # a layer may be a network alone
+    return (a[0] + b[0]) * there, (a[1] + b[1]) * there
 
 
 def _network(
@@ -238,24 +244,47 @@ def _network(
     dense = _mlp(machine, c, model, tokens, model.ffn / grid.tp)
     if not np.any(share):
         return dense[0] * plain, dense[1] * plain
-    held, cut = np.maximum(model.experts / grid.ep, 1.0), grid.expert_cut
-    rows = np.maximum(tokens * model.experts_per_token * cut / np.maximum(model.experts, 1.0), 1.0)
-    each = _mlp(machine, c, model, rows, np.maximum(model.expert_ffn, 1.0) * grid.ep / (cut * grid.tp))
+    routed = _routed_network(machine, c, model, grid, tokens)
     shared = _mlp(machine, c, model, tokens, np.maximum(model.shared_ffn, 1.0) / grid.tp)
-    rows_bytes = HALF_BYTES * tokens * model.experts_per_token * model.hidden * model.stream
-    permuted = 6.0 * rows_bytes / (machine.memory_rate * c.memory)
-    routed = permuted * c.routing
-    products = [held * seconds * c.imbalance / c.grouped for seconds in each]  # of the rank with most rows
-    moe = [(products[i] + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1)]
+    moe = [(routed[i] + shared[i] * (model.shared_ffn > 0)) * c.moe_pace for i in (0, 1)]
     return share * moe[0] + plain * dense[0], share * moe[1] + plain * dense[1]
 
 
-def _mlp(
-    machine: Machine, c: Coefficients, model: ModelQuantities, rows: Number, width: Number
+def _routed_network(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
 ) -> tuple[Number, Number]:
-    width = np.maximum(width, 1.0)
-    up = linear_s(machine, c, rows, (model.matrices - 1) * width, model.hidden)
-    down = linear_s(machine, c, rows, model.hidden, width)
+    """Return seconds of the experts of a rank: one product each of their rows, and passes over these rows.
+
+    Kernels for all experts of a rank do no worse than one product of the shape of each, timed alone: 1.1 to 1.3 times
+    as well for 128 to 9,832 rows an expert on B200 (MooreThreads/SimuMax:configs/system/b200_bf16_ceperm.json,
+    group_matmul), 1.2 to 1.5 times for 2,048 and 4,096 on H100 (NVIDIA/TransformerEngine, pull request 2045). What
+    experts cost beyond products are bytes: rows permuted, padded and weighted (`routing`), and biases. In a narrower
+    stream rows are as wide as it is.
+    """
+    stream = model.hidden * model.stream
+    held, cut = np.maximum(model.experts / grid.ep, 1.0), grid.expert_cut
+    rows = np.maximum(tokens * model.experts_per_token * cut / np.maximum(model.experts, 1.0), 1.0)
+    width = np.maximum(model.expert_ffn, 1.0) / model.stream * grid.ep / (cut * grid.tp)
+    each = _mlp(machine, c, model, rows, width, stream)
+    rate = machine.memory_rate * c.memory
+    permuted = ROUTING_PASSES * HALF_BYTES * tokens * model.experts_per_token * stream * c.routing
+    added = (
+        0.0
+        if not np.any(model.expert_bias)
+        else model.expert_bias * BIAS_PASSES * HALF_BYTES * held * rows * ((model.matrices - 1) * width + stream)
+    )
+    passes = (permuted + added) / rate, (permuted + BACKWARD_PASSES * added) / rate
+    found = [held * each[i] * c.imbalance + passes[i] for i in (0, 1)]  # of the rank with most rows
+    return found[0], found[1]
+
+
+def _mlp(
+    machine: Machine, c: Coefficients, model: ModelQuantities, rows: Number, width: Number, stream: Number | None = None
+) -> tuple[Number, Number]:
+    """Return seconds of a network of this width; `stream` is that of its rows, of the residual stream by default."""
+    stream, width = model.hidden if stream is None else stream, np.maximum(width, 1.0)
+    up = linear_s(machine, c, rows, (model.matrices - 1) * width, stream)
+    down = linear_s(machine, c, rows, stream, width)
     return up[0] + down[0], up[1] + down[1]
 
 
@@ -266,7 +295,7 @@ def _element_wise(
 
     Sequence parallelism divides the outer part over tp too (Korthikanti et al. 2022).
     """
-    routed = model.expert_ffn * model.experts_per_token
+    routed = model.expert_ffn / model.stream * model.experts_per_token
     width = model.ffn * model.plain_share + model.moe_share * (routed + model.shared_ffn)
     rate = machine.memory_rate * c.memory
     stream = tokens * model.hidden / np.where(grid.sp > 0, grid.tp, 1.0)
@@ -342,10 +371,12 @@ def copies_sent(c: Coefficients, model: ModelQuantities, over: AxisPlacement) ->
     ranks of one other node go there once and are passed on.
     """
     each = np.maximum(model.experts_per_token, 1.0)
-    ranks, nodes = (
-        np.minimum(nodes_reached(places, each, model.expert_groups, model.top_groups) / each, 1.0)
-        for places in (over.ranks, over.ranks / over.inside)
-    )
+    places = over.ranks, over.ranks / over.inside
+    reached = [nodes_reached(one, each, model.expert_groups, model.top_groups) for one in places]
+    if np.any(c.experts_beside):
+        beside = [nodes_beside(one, each, np.maximum(model.experts, 1.0)) for one in places]
+        reached = [np.where(c.experts_beside > 0, near, far) for near, far in zip(beside, reached, strict=True)]
+    ranks, nodes = (np.minimum(one / each, 1.0) for one in reached)
     once = c.routed_once > 0
     return np.where(once, ranks, 1.0), np.where(once, nodes / ranks, 1.0)
 

@@ -62,6 +62,7 @@ class ModelQuantities:
     leading: Number = 0.0  # layers before the first with experts; the others without lie among those with them
     expert_groups: Number = 1.0  # into which a router divides its experts
     top_groups: Number = 1.0  # of these, those in which the experts of a token lie
+    expert_bias: Number = 0.0  # 1: each expert adds biases
     stream: Number = 1.0  # width of the rows that experts work on, in that of the residual stream
     projected: Number = 0.0  # columns of the projections into the mixer
     mixer_out: Number = 0.0  # columns of the output projections
@@ -164,6 +165,7 @@ def _placed(model: Architecture) -> dict[str, float]:
         "leading": first,
         "expert_groups": networks[0].groups if networks else 1.0,
         "top_groups": networks[0].top_groups if networks else 1.0,
+        "expert_bias": float(any(n.biases for n in networks)),
         "stream": next((n.latent for n in networks if n.latent), model.hidden_size) / model.hidden_size,
     }
 

@@ -183,6 +183,7 @@ def _run(
     key = _listed(cells, catalogue, assumed)
     precision = _precision(cells, catalogue.accelerators[key], assumed)
     beside = beside_of(cells, key)
+    cells = _with_unstated(cells, known, beside, assumed)
     accelerator = catalogue.accelerators[key]
     gpus = count_of(cells, "num_gpus")
     node_name, node = _node(catalogue, key)
@@ -228,6 +229,17 @@ def _run(
         facts=facts,
         assumed=tuple(assumed),
     )
+
+
+def _with_unstated(cells: Cells, known: Book, beside: str, assumed: list[str]) -> Cells:
+    """Return the cells of a row with what its table leaves unsaid and another page of its authors says."""
+    found: dict[str, str] = {}
+    for entry in known.unstated.values():
+        if re.search(entry.pattern, beside):
+            new = {name: cell for name, cell in entry.cells.items() if is_empty(cells.get(name, ""))}
+            assumed += [f"not stated in the table: {name} {cell} ({entry.source})" for name, cell in new.items()]
+            found |= new
+    return {**cells, **found} if found else cells
 
 
 def _listed(cells: Cells, catalogue: Catalogue, assumed: list[str]) -> str:

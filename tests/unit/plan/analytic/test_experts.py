@@ -14,17 +14,17 @@ from meshwright.simulate.axes import AxisPrices
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Costs, Disturbance
 from meshwright.workload.models import load_model
-from meshwright.workload.routing import nodes_reached
+from meshwright.workload.routing import nodes_beside, nodes_reached
 from tests.unit.plan.analytic.test_price import setting
 
 MIXTURE = load_model("deepseek-v3").architecture  # 8 experts a token
 UNGROUPED = load_model("qwen3-30b-a3b").architecture  # likewise, of all experts alike
 
 
-def seconds(layout, *, once, gpus=64, of=MIXTURE):
+def seconds(layout, *, once, gpus=64, of=MIXTURE, beside=0.0):
     given = setting(of, "dgx-h100", gpus, stack="bridge")
     model, grid = ModelQuantities.of(given.architecture), Grid.of([layout])
-    c = replace(coefficients_of(given), routed_once=once)
+    c = replace(coefficients_of(given), routed_once=once, experts_beside=beside)
     sizes = _sizes(model, grid, grid.mbs * 65_536.0)  # latency hardly counts
     return float(_expert_parallel(machine_of(given), c, model, sizes, grid)[0])
 
@@ -101,3 +101,21 @@ def test_with_one_expert_a_token_nothing_is_saved(layout):
 @pytest.mark.parametrize(("stack", "once"), [("bridge", 1), ("automodel", 1), ("megatron", 0), ("torchtitan", 0)])
 def test_dispatchers_are_facts_of_a_stack(stack, once):
     assert coefficients(book(), stack, "h100", "bf16").routed_once == once
+
+
+@pytest.mark.parametrize(
+    ("experts", "top", "nodes"), [(128, 8, 8), (256, 8, 64), (512, 22, 64), (128, 6, 8), (32, 4, 1)]
+)
+def test_experts_that_follow_those_of_the_token_before_lie_on_few_nodes(experts, top, nodes):
+    drawn = (np.arange(experts * top) % experts).reshape(-1, top)
+    reached = [len(set(row * nodes // experts)) for row in drawn]
+
+    assert nodes_beside(nodes, top, experts) == pytest.approx(np.mean(reached))
+
+
+def test_a_benchmark_whose_gate_takes_neighbouring_experts_sends_less_between_nodes():
+    traits = coefficients(book(), "automodel", "h100", "bf16", traits=("beside",))
+
+    assert traits.experts_beside == 1.0
+    layout = Layout(dp=64, ep=64)
+    assert seconds(layout, once=1.0, beside=1.0) < 0.5 * seconds(layout, once=1.0)

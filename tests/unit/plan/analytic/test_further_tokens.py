@@ -144,7 +144,7 @@ def test_rows_of_a_table_are_priced_as_alone_whatever_stands_beside_them(tmp_pat
     expected = price_layouts(setting(modules=1), Grid.of([Layout(dp=64, zero=1)]))
     assert together[1].step_time_s == pytest.approx(float(expected.step_time_s[0]), rel=1e-6)
     assert together[1].model.parameters == setting(modules=1).architecture.parameters
-    assert any(text.startswith("multi-token prediction") for text in together[1].doubts)
+    assert not any(text.startswith("multi-token prediction") for text in together[1].doubts)  # fitted runs had it
 
 
 def _predicted(path):
@@ -173,8 +173,8 @@ def test_an_answer_says_what_is_counted_and_which_option_counts_the_rest():
 
     assert "1 layer to predict further tokens, not counted (--mtp-layers 1 counts it)" in alone
     assert "1 layer to predict further tokens, counted and trained: 11.61 B parameters" in with_one
-    assert "multi-token prediction: in no measured run" in told[1].not_modelled
-    assert told[1].error_band == pytest.approx(told[0].error_band + 0.1)
+    assert told[1].not_modelled == told[0].not_modelled  # runs with such modules were fitted to
+    assert told[1].error_band == told[0].error_band
 
 
 def test_the_simulator_plays_modules_on_the_last_stage():
