@@ -100,3 +100,18 @@ def test_a_module_of_experts_alone_that_predicts_further_tokens_has_a_time():
 
     assert np.isfinite(found.forward.total_s).all()
     assert np.isfinite(found.backward.total_s).all()
+
+
+def test_one_machine_has_one_pace_whether_or_not_its_models_have_experts():
+    dense, experts, long = (
+        coefficients(book(), f"simumax_{kind}", "b200", "bf16").pace for kind in ("dense", "moe", "cp")
+    )
+
+    assert dense == experts == long != 1.0
+
+
+def test_an_update_moves_its_bytes_no_faster_than_memory_does():
+    update = book().constants["optimizer"]
+    memory = coefficients(book(), "bridge", "h100", "bf16").memory
+
+    assert memory / update.low < 0.95  # of the memory's rate, more than any kernel reaches
