@@ -163,13 +163,13 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     if of(facts, Shortened):
         folded = "the lines of each rank by themselves: in this file lines of several ranks are folded into one"
         lines = (folded, *(lines if few else ()))
+    why = f"the ranks with logs wait in {_named(found)} for a rank whose log is not here"
+    behind = tuple(rank for rank in found.blamed if rank in spoken)
+    if not behind:
+        return replace(found, blamed=(), certain=False, silent=True, why=why, missing=lines)
+    told = f"rank{'s' * (len(behind) > 1)} {shortened(behind)} stands in an earlier call, which others have ended"
     return replace(
-        found,
-        blamed=(),
-        certain=False,
-        silent=True,
-        why=f"the ranks with logs wait in {_named(found)} for a rank whose log is not here",
-        missing=lines,
+        found, blamed=behind, why=f"{told}; of ranks whose log is not here some may be behind too", missing=lines
     )
 
 

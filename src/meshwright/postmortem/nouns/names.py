@@ -28,6 +28,9 @@ UNEVEN = {
     *("all_gather_v", "reduce_scatter_v"),
 }
 NO_LONGER_HEARD = "JAX's coordination service no longer hears task"  # how such a fault begins
+MEETINGS = {  # which no rank ends before all are in
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "monitored_barrier"),
+}
 ROOTED = {"broadcast", "scatter", "reduce", "gather"}
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")  # where one begins inside a name
 _ENDINGS = re.compile(

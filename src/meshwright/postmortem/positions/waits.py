@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..nouns.calls import Call, Group
-from ..nouns.names import ROOTED
+from ..nouns.calls import Call, Group, RankGroup
+from ..nouns.names import MEETINGS, ROOTED
 from ..nouns.position import MOST_SILENT, HangPosition, minority
 from ..nouns.verdict import shortened
 from ..nouns.where import GroupName, Where
@@ -61,7 +61,7 @@ def waits_of(group: Group, excused: frozenset[int]) -> list[Wait]:
         if key not in behind:
             behind[key] = frozenset(
                 member
-                for member in group.members
+                for member in (() if _all_came(group, call) else group.members)
                 if member not in excused and not _is_in(group, member, call) and not _left(group, member, call)
             )
         found.append(Wait(rank=rank, on=behind[key] - {rank}, call=call, group=group.name))
@@ -83,6 +83,24 @@ def _is_in(group: Group, member: int, call: Call) -> bool:
     if part is None:
         return False
     return part.came_to(call.seq) is not False
+
+
+def _all_came(group: Group, call: Call) -> bool:
+    """Whether a member has ended a call that none can end before all are in, those too of which there is no record."""
+    return call.operation in MEETINGS and any(
+        _ended(part, call.seq) for rank, part in group.ranks.items() if rank != call.rank
+    )
+
+
+def _ended(part: RankGroup, seq: int) -> bool | None:
+    """Return whether a rank has ended a call, by its own record or by its count; None where neither tells.
+
+    A watchdog counts as completed what it has given up: the count is taken of who stands in a later call.
+    """
+    if (own := part.calls.get(seq)) is not None:
+        return own.ended
+    later = max(part.calls, default=seq) > seq
+    return True if later and part.completed is not None and part.completed >= seq else None
 
 
 def _left(group: Group, member: int, call: Call) -> bool:
@@ -229,9 +247,12 @@ def _queued(waits: Sequence[Wait]) -> list[Wait]:
 def _is_left_behind(groups: Sequence[Group], wait: Wait) -> bool:
     """Whether all others whose record is there have ended the call that a rank stands in."""
     parts = next((group.ranks for group in groups if group.name == wait.group), {})
-    others = [part.calls.get(wait.call.seq) for rank, part in parts.items() if rank != wait.rank]
-    known = [call for call in others if call is not None]
-    return wait.call.peer is None and wait.call.operation not in ROOTED and bool(known) and all(c.ended for c in known)
+    others = [
+        ended
+        for rank, part in parts.items()
+        if rank != wait.rank and (ended := _ended(part, wait.call.seq)) is not None
+    ]
+    return wait.call.peer is None and wait.call.operation not in ROOTED and bool(others) and all(others)
 
 
 def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int]) -> HangPosition:
