@@ -185,3 +185,9 @@ def test_a_large_log_of_which_the_head_and_the_end_are_read_is_turned_round_as_o
     for line in lines:  # a field of a record may stand some lines below its start
         own = "KeyError" if "KeyError" in line.text else line.text[-60:]
         assert any(own in row for row in shown[line.line - 1 : line.line + 4])
+
+
+def test_a_field_of_a_query_whose_name_is_no_text_is_passed_over(tmp_path):
+    fields = [{"field": {"a": 1}, "value": "2"}, {"field": "@message", "value": "ValueError: 7"}]
+
+    assert judge(tmp_path, {"export.log": json.dumps({"results": [fields]}).encode()}).kind == "none"

@@ -41,7 +41,8 @@ def records_in(value: object, depth: int = 0) -> Iterator[Record]:
     """Yield the records in a JSON value, alone or in the lists of a service's answer, that hold lines of a job."""
     if isinstance(value, list):
         if value and all(isinstance(one, dict) and one.keys() == {"field", "value"} for one in value):
-            yield from records_in({one["field"]: one["value"] for one in value}, depth)  # CloudWatch Insights
+            fields = {one["field"]: one["value"] for one in value if isinstance(one["field"], str)}
+            yield from records_in(fields, depth)  # CloudWatch Insights
             return
         for one in value if depth <= _DEEPEST else ():
             yield from records_in(one, depth + 1)
