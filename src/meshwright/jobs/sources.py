@@ -12,8 +12,9 @@ from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
 from .files.manifest import JobMachines
 from .files.recipes import Recipes
+from .interpolation import Interpolated
 from .keys import Keys, dotted_keys
-from .launch import Launch, flags_of
+from .launch import Launch, assignments_of, flags_of
 from .nearby import nearby
 from .programs import PythonPrograms
 from .shell.marks import shown
@@ -67,6 +68,15 @@ class Sources:
                     self.notes.append(f"{key}: {values[key]} ({origin[key]}) gives way to {value} ({document.name})")
                 values[key], origin[key] = value, document.name
         return values, origin
+
+    def with_words(self) -> Keys:
+        """Return the settings with the `key=value` words of the command on top, interpolations resolved."""
+        values, origin = self.settings()
+        if self.launch is not None:
+            for key, text in assignments_of(self.launch.arguments).items():
+                values[key], origin[key] = plain_value(text), self.launch.where
+        keys = self.overridden(values, origin, self.names[0])
+        return Keys(Interpolated(keys.values, self.variables, keys.where).resolved(), keys.where, sources=keys.sources)
 
     def overridden(self, values: dict[str, Any], sources: dict[str, str], where: str) -> Keys:
         """Return keys with the overrides that were given beside the files on top."""

@@ -71,7 +71,8 @@ def test_builders_of_adapters_train_adapters_alone_in_four_bits_too(tmp_path):
     four = job(tmp_path, {"qlora.yaml": LORA.replace("lora_llama", "qlora_llama")}, gpus=2)
 
     assert (lora.lora_rank, lora.weights, four.lora_rank, four.weights) == (16, "", 16, "nf4-nested")
-    assert lora.architecture == four.architecture != None  # noqa: E711
+    assert lora.architecture is not None
+    assert lora.architecture == four.architecture
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ def weakly(method: Callable[..., Result]) -> Callable[..., Result]:
     reference: Any = WeakMethod(method)
 
     def call(*arguments: Any) -> Result:
-        return reference()(*arguments)  # type: ignore[no-any-return]
+        own: Callable[..., Result] = reference()
+        return own(*arguments)
 
     return call

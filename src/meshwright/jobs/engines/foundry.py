@@ -5,12 +5,10 @@ mosaicml/composer:composer/utils/parallelism.py (0.28: FSDPConfig and its defaul
 """
 
 from ..draft import Draft, JobOptions
-from ..interpolation import Interpolated
 from ..job import Job
 from ..keys import Keys
-from ..launch import assignments_of
 from ..optimizers import momentum_of, read_optimizer
-from ..sources import Sources, plain_value
+from ..sources import Sources
 from .megatron import world_of
 
 HARMLESS = (
@@ -54,17 +52,12 @@ def read(sources: Sources, question: JobOptions) -> Job:
 
 
 def _keys(sources: Sources) -> Keys:
-    """Return the settings of the YAML with the words of the command on top, interpolations resolved."""
+    """Return the settings with the words of the command on top; InputError where its YAML is not here."""
     launch = sources.launch
     for word in launch.arguments[:1] if launch is not None else ():
         if word.endswith((".yaml", ".yml")) and sources.document(word) is None:
             raise sources.absent(word)
-    values, origin = sources.settings()
-    if launch is not None:
-        for key, text in assignments_of(launch.arguments).items():
-            values[key], origin[key] = plain_value(text), launch.where
-    keys = sources.overridden(values, origin, sources.names[0])
-    return Keys(Interpolated(keys.values, sources.variables, keys.where).resolved(), keys.where, sources=keys.sources)
+    return sources.with_words()
 
 
 def _model(draft: Draft, keys: Keys) -> None:

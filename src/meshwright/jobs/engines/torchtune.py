@@ -8,12 +8,11 @@ import re
 
 from ...workload.recomputed import INPUT
 from ..draft import Draft, JobOptions
-from ..interpolation import Interpolated
 from ..job import Job
 from ..keys import Keys
-from ..launch import assignments_of, named_by
+from ..launch import named_by
 from ..optimizers import momentum_of, read_optimizer
-from ..sources import Sources, plain_value
+from ..sources import Sources
 from .megatron import world_of
 
 HARMLESS = (
@@ -56,17 +55,12 @@ def read(sources: Sources, question: JobOptions) -> Job:
 
 
 def _keys(sources: Sources) -> Keys:
-    """Return the settings of the YAML with the words of the command on top, interpolations resolved."""
+    """Return the settings with the words of the command on top; InputError where its YAML is not here."""
     launch = sources.launch
     named = None if launch is None else named_by(launch.arguments, "config")
     if named is not None and all(sources.document(name) is None for name in (named, f"{named}.yaml")):
         raise sources.absent(named)
-    values, origin = sources.settings()
-    if launch is not None:
-        for key, text in assignments_of(launch.arguments).items():
-            values[key], origin[key] = plain_value(text), launch.where
-    keys = sources.overridden(values, origin, sources.names[0])
-    return Keys(Interpolated(keys.values, sources.variables, keys.where).resolved(), keys.where, sources=keys.sources)
+    return sources.with_words()
 
 
 def _mesh(draft: Draft, keys: Keys, *, alone: bool) -> None:
@@ -92,9 +86,9 @@ def _mesh(draft: Draft, keys: Keys, *, alone: bool) -> None:
 def _model(draft: Draft, keys: Keys) -> None:
     """Set the model by the name of its builder, and adapters where the builder makes them."""
     builder = (keys.word("model._component_") or "").rpartition(".")[2]
-    kind, plain = re.fullmatch(r"(q?lora_)?(.*)", builder).groups()  # type: ignore[union-attr]
+    plain = re.sub(r"^q?lora_", "", builder)
     draft.model_name = plain or None
-    if kind is None:
+    if plain == builder:
         return
     rank = keys.whole("model.lora_rank", least=1)
     if rank is None:
@@ -102,7 +96,7 @@ def _model(draft: Draft, keys: Keys) -> None:
         draft.assume("adapters of rank 8 (the default of torchtune)")
     networks = keys.switch("model.apply_lora_to_mlp", default=False)
     draft.adapters(builder, rank, "mlp" if networks else str(keys.raw("model.lora_attn_modules") or "attention"))
-    if kind == "qlora_" or keys.switch("model.quantize_base", default=False):
+    if builder.startswith("qlora_") or keys.switch("model.quantize_base", default=False):
         draft.savings.weights = ("nf4-nested", builder)
 
 
