@@ -10,8 +10,8 @@ from ..units import counted, format_bytes, format_rate
 from .named_link import named_link
 from .reading.identify import MOST_RANKS
 from .reading.tables import ReadTable
-from .settings import explained
-from .shapes import collapse, collapse_of_rates, dip, pair_faults
+from .settings import explained, keeps_off_nics, leaves_the_rack
+from .shapes import collapse, collapse_of_rates, dip, pair_faults, slowest_pair
 from .table import COUNTED, Row
 from .yardstick import Attainable, TableLinks, attainable, link_of_devices, other_gpus, table_links
 
@@ -66,12 +66,12 @@ def _judge(
     nodes: TableLinks | None,
 ) -> TableVerdict:
     table = tables[index]
-    if table.rates:
-        return _rates_verdict(catalogue, tables, index, link)
     if table.wrong:
         return TableVerdict(
             ok=False, reason=f"results are wrong ({table.wrong} out of bounds): the data is damaged on its way"
         )
+    if table.rates:
+        return _rates_verdict(catalogue, tables, index, link)
     if table.alone:
         return TableVerdict(ok=False, reason=_alone(table))
     if table.unjudged:
@@ -161,7 +161,9 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
         between = f"{against}: more than PCIe and less than all bridges carry; --link says what joins the pair"
         return TableVerdict(ok=None, reason=between + said)
     if rate >= GOOD * known.least_bytes_per_s:
-        return TableVerdict(ok=True, reason=_good(table, rate, known, against) + said, expected_bytes_per_s=expected)
+        apart = f"; {explained(table.settings)}" if known.crosses and leaves_the_rack(table.settings) else ""
+        good = _good(table, rate, known, against) + apart + said
+        return TableVerdict(ok=True, reason=good, expected_bytes_per_s=expected)
     full = _full_bytes(table, known.least_bytes_per_s)
     if rate >= GOOD * known.least_bytes_per_s * _filled(rows[-1].bytes, full):
         little = f"{format_bytes(rows[-1].bytes)} is too little to fill the links"
@@ -170,12 +172,14 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
             reason=f"{against}, but {little}: measure to {format_bytes(max(2**30, full))}",
             expected_bytes_per_s=expected,
         )
-    if fewer := _as_other_nics(rate, machine, known):
+    logged = f"NCCL's log shows {table.path.words}" if table.path.words else ""
+    # where something is known to keep bytes off the NICs, their number is no question
+    off_nics = table.path.sockets or keeps_off_nics(table.settings)
+    if not off_nics and (fewer := _as_other_nics(rate, machine, known)):
         return TableVerdict(ok=None, reason=f"{against}, about what {fewer}{said}", expected_bytes_per_s=expected)
     apart = _as_hosts_apart(table, rate, machine)
     if apart and not known.crosses:  # nothing says that the hosts are of one rack
         return TableVerdict(ok=None, reason=f"{against}, {apart}", expected_bytes_per_s=expected)
-    logged = f"NCCL's log shows {table.path.words}" if table.path.words else ""
     why = "; ".join(words for words in (explained(table.settings), logged, apart) if words)
     reason = _bad(rate, machine, known, against) + (f"; {why}" if why else "") + said
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
@@ -256,6 +260,8 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     if not between:
         return TableVerdict(ok=None, reason="one device: there is no pair to judge")
     best = max(rate.rate_bytes_per_s for rate in between)
+    if table.unjudged:
+        return TableVerdict(ok=None, reason=f"best {format_rate(best)}; {table.unjudged}")
     link = link or link_of_devices(catalogue, table)
     known = named_link(catalogue, link) if link is not None else None
     expected = known.attainable_bytes_per_s * (2 if table.both_ways else 1) if known is not None else None
@@ -269,7 +275,8 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     if best > BEYOND_RATE * known.rate_bytes_per_s * (2 if table.both_ways else 1):
         beyond = f"best {format_rate(best)} is more than {known.title} carries: it ran over others, or over several"
         return TableVerdict(ok=None, reason=beyond, expected_bytes_per_s=expected)
-    least = min(rate.rate_bytes_per_s for rate in between) if between[0].src is not None else best
+    slowest = slowest_pair(table)
+    least = slowest.rate_bytes_per_s if slowest is not None else best
     ok = least >= GOOD * expected
     words = f"{format_rate(least)} of the {format_rate(expected)} that {known.title} lets through"
     longest = max((rate.bytes or 0 for rate in between), default=0)

@@ -36,6 +36,11 @@ def leaves_the_rack(settings: Sequence[tuple[str, str]]) -> bool:
     return ("NCCL_MNNVL_ENABLE", "0") in settings
 
 
+def keeps_off_nics(settings: Sequence[tuple[str, str]]) -> bool:
+    """Return whether NCCL is told to send through sockets in place of InfiniBand, RoCE or EFA."""
+    return not {("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "Socket")}.isdisjoint(settings)
+
+
 def nics_named(settings: Sequence[tuple[str, str]]) -> int | None:
     """Return how many NICs NCCL_IB_HCA names one by one; None where it names none, all of a kind, or those to avoid."""
     value = dict(settings).get("NCCL_IB_HCA", "").lstrip("=")

@@ -140,9 +140,10 @@ def _is_layout(slow: set[_Pair], pairs: dict[_Pair, Rate]) -> bool:
 def _slow(slow: set[_Pair], pairs: dict[_Pair, Rate], middle: float) -> list[str]:
     devices = sorted({str(device) for pair in pairs for device in pair})
     faults = []
+    several = len(devices) > 2 and 2 * len(pairs) > len(devices)  # else each device is in one pair alone
     for device in devices:
         own = [pair for pair in pairs if device in pair]
-        if len(devices) > 2 and own and all(pair in slow for pair in own):
+        if several and own and all(pair in slow for pair in own):
             most = format_rate(max(pairs[pair].rate_bytes_per_s for pair in own))
             faults.append(f"device {device} is slow with every other: {most} of {format_rate(middle)}")
             slow = slow - set(own)
@@ -164,5 +165,16 @@ def _without_p2p(tables: Sequence[ReadTable], table: ReadTable) -> dict[_Pair, R
 
 
 def _pairs(table: ReadTable) -> dict[_Pair, Rate]:
-    """Return the rates of a matrix by pair, without what a device reaches within itself."""
-    return {(r.src, r.dst): r for r in table.rates if r.src is not None and r.dst is not None and r.src != r.dst}
+    """Return the best rate of each pair, of whatever size, without what a device reaches within itself."""
+    found: dict[_Pair, Rate] = {}
+    for rate in table.rates:
+        if rate.src is not None and rate.dst is not None and rate.src != rate.dst:
+            before = found.setdefault((rate.src, rate.dst), rate)
+            if rate.rate_bytes_per_s > before.rate_bytes_per_s:
+                found[rate.src, rate.dst] = rate
+    return found
+
+
+def slowest_pair(table: ReadTable) -> Rate | None:
+    """Return the best rate of the pair that has the lowest, None where the table is of no pairs."""
+    return min(_pairs(table).values(), key=lambda rate: rate.rate_bytes_per_s, default=None)

@@ -89,6 +89,18 @@ def test_the_log_says_how_many_nics_there_are():
     assert "how many are there" in assumed.reason
 
 
+def test_where_sockets_are_used_it_is_not_asked_how_many_nics_there_are():
+    thread = one("NVIDIA/nccl#949 after") | {"options": {}}
+    sockets = "Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
+
+    logged = verdict(thread, LOG + sockets + rendered(thread))
+    told = verdict(thread, "$ NCCL_IB_DISABLE=1 mpirun -np 16 all_reduce_perf\n" + rendered(thread))
+
+    assert (logged.ok, told.ok) == (False, False)
+    assert "sockets in place of RDMA" in logged.reason
+    assert "NCCL_IB_DISABLE=1" in told.reason
+
+
 def test_a_matrix_of_named_devices_needs_no_link():
     title = "Device: 0, NVIDIA H100 80GB HBM3, pciBusID: 18\nDevice: 1, NVIDIA H100 80GB HBM3, pciBusID: 2a\n"
     matrix = (

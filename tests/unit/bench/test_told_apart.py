@@ -2,10 +2,12 @@
 
 import pytest
 
+from meshwright.bench.judge import judge
 from meshwright.bench.reading import parse_tables
 from meshwright.bench.shapes import dip
 from meshwright.bench.table import Row
 from meshwright.errors import InputError
+from meshwright.hardware import load_catalogue
 
 HEAD = """# nThread 1 nGpus 2 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
@@ -166,3 +168,39 @@ def test_the_times_that_mpirun_puts_before_its_tags_are_taken_off():
     (table,) = parse_tables(f"{text}{tag}4096  21.50\n", "t")
 
     assert (table.collective, table.ranks, [row.bytes for row in table.rows]) == ("all_reduce", 4, [4096])
+
+
+def test_pairs_whose_results_are_wrong_are_no_matter_of_a_link():
+    text = (
+        "# OSU MPI-CUDA Bandwidth Test v7.5\n# Size      Bandwidth (MB/s)        Validation\n"
+        "1048576             41207.11              Pass\n4194304             44207.11              Fail\n"
+    )
+    (verdict,) = judge(load_catalogue(), parse_tables(text, "t"), link="ndr-400")
+
+    assert verdict.ok is False
+    assert "results are wrong" in verdict.reason
+
+
+def test_gpus_of_several_hosts_of_a_rack_are_named_by_their_processes():
+    text = (
+        "Process 0 (tray1): device 0: NVIDIA GB200 (00000008:01:00)\n"
+        "Process 1 (tray2): device 0: NVIDIA GB200 (00000008:01:00)\n\n"
+        "Running multinode_device_to_device_memcpy_read_ce.\n"
+        "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n           0         1\n 0       N/A    790.10\n"
+        " 1    790.20       N/A\n"
+    )
+    (verdict,) = judge(load_catalogue(), parse_tables(text, "t"))
+
+    assert verdict.ok is True
+    assert "NVLink 5" in verdict.reason
+
+
+def test_what_a_gpu_copies_within_its_memory_is_held_against_no_link():
+    text = (
+        "Running device_local_copy.\nmemcpy local GPU(column) bandwidth (GB/s)\n           0         1\n"
+        " 0   1390.00   1400.00\n"
+    )
+    (verdict,) = judge(load_catalogue(), parse_tables(text, "t"), link="nvlink-4")
+
+    assert verdict.ok is None
+    assert "within its own memory" in verdict.reason

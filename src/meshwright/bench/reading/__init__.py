@@ -6,7 +6,8 @@
   is cut off); `json_objects` between other lines
 - readers: of collectives `nccl_text`, `nccl_json`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`, `deepspeed`,
   `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `separated`; of rates `matrices`, `nvbandwidth_json`,
-  `perftest`, `streams`, `iperf_json`, `iperf2`, `ucx`, `fabtests`, `netperf`, `qperf`, `deepep`; `columns` of
+  `nvshmem_pairs`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`, `fabtests`, `netperf`,
+  `qperf`, `deepep`; `columns` of
   nccl-tests are common to several, `tables` is what all return
 - what a table is of: `identify`, `listed_devices`, `nccl_log`; what is known and not read: `unread`
 """
@@ -41,7 +42,9 @@ from .nccom import read_nccom
 from .netperf import read_netperf
 from .nvbandwidth_json import read_nvbandwidth_json
 from .nvshmem import read_nvshmem
+from .nvshmem_pairs import read_nvshmem_pairs
 from .perftest import read_perftest
+from .perftest_json import read_perftest_json
 from .prefixes import texts_by_host
 from .qperf import read_qperf
 from .rccl_records import read_rccl_records
@@ -59,16 +62,23 @@ _JSON = re.compile(r"\s*\[?\s*\{")
 # a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
 _INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")
 Reads = Callable[[str, str], list[ReadTable] | None]  # from a text and where it is from to its tables
+
+
+def _read_all_of_nvshmem(text: str, where: str) -> list[ReadTable]:
+    return [*read_nvshmem(text, where), *read_nvshmem_pairs(text, where)]
+
+
 _OF_JSON: tuple[Reads, ...] = (
     read_rccl_records,
     read_nccl_json,
     read_nccom,
     read_nvbandwidth_json,
     read_iperf_json,
+    read_perftest_json,
 )
 _READERS: tuple[Reads, ...] = (
     *_OF_JSON,
-    read_nvshmem,  # as nccom-test before nccl-tests, whose rows begin as theirs do
+    _read_all_of_nvshmem,  # as nccom-test before nccl-tests, whose rows begin as theirs do
     read_nccl_text,
     read_mscclpp,
     read_matrices,

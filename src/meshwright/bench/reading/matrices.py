@@ -28,8 +28,10 @@ _HEAD = re.compile(r"^(?:D[\\/]D)?\s*\d+(?:\s+\d+)*$", re.I)
 _ENDS = re.compile(r"\b(CPU|GPU)\(row\).*?\b(CPU|GPU)\(column\)")
 # as rocm_bandwidth_test lists devices: a GPU has an id or a place on the bus behind its name, a CPU has neither
 _DEVICE = re.compile(r"\bDevice:\s*(\d+),\s*(\S.*?)\s*$")
-# as the CUDA samples and nvbandwidth list theirs: "Device: 0, NAME, pciBusID: 1b", "Device 0: NAME (00000000:1b:00)"
-_NAMED = re.compile(r"\bDevice(?:: \d+,| \d+:) (\w[^,(]*?),? (?:pciBusID|\()")
+# as the CUDA samples and nvbandwidth list theirs: "Device: 0, NAME, pciBusID: 1b", "Device 0: NAME (00000000:1b:00)",
+# of several hosts "Process 0 (HOST): device 0: NAME (00000000:1b:00)"
+_NAMED = re.compile(r"\b[Dd]evice(?:: \d+,| \d+:) (\w[^,(]*?),? (?:pciBusID|\()")
+_LOCAL = "device_local_copy"  # of nvbandwidth: what a GPU copies within its own memory
 _PEERS = re.compile(r"P2P=Enabled|\bGPU\(row\) .*\bGPU\(column\)", re.I)
 _GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|Vega|Arcturus|Aldebaran|gfx\d", re.I)
 _DAMAGED = re.compile(r"Invalid value when checking the (?:pattern|buffer).*")  # what nvbandwidth prints and ends
@@ -161,6 +163,7 @@ def _table(
     return ReadTable(
         name=name, tool=tool, rates=tuple(rates), both_ways=_adds_both_ways(title, tool), devices=tuple(devices),
         peers=_PEERS.search(title) is not None, notes=_missing_rows(title, columns, rates),
+        unjudged="what a GPU copies within its own memory, over no link" if running == _LOCAL else "",
     )  # fmt: skip
 
 

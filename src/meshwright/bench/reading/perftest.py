@@ -21,12 +21,12 @@ _COLUMN = re.compile(r"#\w+|(?:BW )?[\w.]+(?:% percentile)?\[[^\]]*\]|tps averag
 _ROW = re.compile(r"^\s*(?P<figures>\d+\s+\d+(?:\s+-?\d+(?:\.\d*)?)*)(?P<remark>\s+[^\s\d.-].*)?\s*$")
 # of the average in a heading, also as people shorten it
 _UNIT = re.compile(r"BW average\[(Gb|[MG]i?B)/s(?:ec)?\]")
-_BYTES_PER_S = {"Gb": 1e9 / 8, "MB": 2.0**20, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
+BYTES_PER_S = {"Gb": 1e9 / 8, "MB": 2.0**20, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
 _TIMES = ("t_typical[usec]", "t_avg[usec]")  # the first that a heading has: runs of a set time have the average alone
 _ROUND_TRIPS = ("RDMA_Read", "Atomic")
 
 
-class _Test(NamedTuple):
+class Tested(NamedTuple):
     """A test, by the lines above a heading."""
 
     what: str = "RDMA"
@@ -43,7 +43,7 @@ class _Columns(NamedTuple):
     is_time: bool = False
 
 
-class _Found(msgspec.Struct):
+class Found(msgspec.Struct):
     """The rows below a heading."""
 
     rates: list[Rate] = []
@@ -53,14 +53,14 @@ class _Found(msgspec.Struct):
 def read_perftest(text: str, where: str) -> list[ReadTable]:
     """Return a table for each heading with rows; InputError for a row without its figures."""
     tables: list[ReadTable] = []
-    test, columns, found = _Test(), _Columns(), _Found()
+    test, columns, found = Tested(), _Columns(), Found()
     for number, line in enumerate([*text.splitlines(), "#bytes"], start=1):
         title, is_head = _TITLE.search(line), "#bytes" in line
         if (title or is_head) and (found.rates or found.messages):  # what stands above the rows is of them
-            tables.append(_table(test, found, tables))
-            columns, found = _Columns(), _Found()
+            tables.append(table_of_test(test, found, tables))
+            columns, found = _Columns(), Found()
         if title:
-            test = _Test(what=title["what"], both_ways=title["both"] is not None)
+            test = Tested(what=title["what"], both_ways=title["both"] is not None)
         elif place := _PLACE.search(line):
             test = test._replace(device=place["device"], both_ports=place["dual"] == "ON")
         if is_head:
@@ -74,12 +74,12 @@ def _columns(heading: str) -> _Columns:
     names = _COLUMN.findall(heading)
     if unit := _UNIT.search(heading):
         place = next((i for i, name in enumerate(names) if name.startswith("BW average")), 3)
-        return _Columns(place, _BYTES_PER_S[unit[1]])
+        return _Columns(place, BYTES_PER_S[unit[1]])
     place = next((names.index(name) for name in _TIMES if name in names), 0)
     return _Columns(place, 1e-6, is_time=True) if place and "#iterations" in names else _Columns()
 
 
-def _take(row: re.Match[str], test: _Test, columns: _Columns, found: _Found, at: str) -> None:
+def _take(row: re.Match[str], test: Tested, columns: _Columns, found: Found, at: str) -> None:
     words = row["figures"].split()
     if len(words) <= columns.place:
         if row["remark"]:
@@ -96,9 +96,11 @@ def _take(row: re.Match[str], test: _Test, columns: _Columns, found: _Found, at:
         found.messages.append(message("verbs", size, float(figure) * columns.unit))
 
 
-def _table(test: _Test, found: _Found, before: Sequence[ReadTable]) -> ReadTable:
+def table_of_test(test: Tested, found: Found, before: Sequence[ReadTable], side: str = "") -> ReadTable:
+    """Return the table of what a test measured, with a name that none before it has; `side` is local or remote."""
     name = f"{test.what}{' bidirectional' if test.both_ways else ''} {'latency' if found.messages else 'bandwidth'}"
     name += f" of {test.device}" if test.device else ""
+    name += f", {side}" if side else ""
     name += f" ({len(before) + 1})" if any(table.name == name for table in before) else ""
     notes = ["both ports of the device together (Dual-port: ON)"] if test.both_ports else []
     if found.messages and test.what.startswith(_ROUND_TRIPS):

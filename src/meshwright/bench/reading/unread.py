@@ -13,6 +13,12 @@ _KNOWN = (
     (r"^fio-\d", "fio, of storage and of no link between ranks", "nccl-tests or OSU"),
     (r"\"\w+-bw(?::\w+)?/\w+_busbw(?::\d+)?\":", "SuperBench's summary", "the output of nccl-tests itself"),
     (r"^\# OSU \S+ .*Barrier", "OSU's barrier, which carries nothing", "osu_allreduce or another of sizes"),
+    (
+        r"^# \w+ .*\bscope=\w+ grid=\d+ block=\d+ warpSize=\d+",
+        "MORI's benchmarks, which do not say whether a GB is 1e9 or 2**30 bytes",
+        "rccl-tests, TransferBench or ib_write_bw --use_rocm",
+    ),
+    (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),
     (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
 )
 
