@@ -5,6 +5,7 @@ socket hang on one host bridge.
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -232,6 +233,22 @@ def as_rocm(m: Machine) -> str:
         + table("Link Type between two GPUs", {(i, j): "XGMI" if m.own(i, j) else "PCIE" for i, j in every})
         + f"{' Numa Nodes ':=^80}\n{numa}{' End of ROCm SMI Log ':=^80}\n"
     )
+
+
+def as_xgmi(count: int, *, gbits: str = "512 Gb/s", apart: Sequence[Pair] = (), states: str = "") -> str:
+    """Return the table of `amd-smi xgmi`; pairs that stand `apart` have no link, `states` stand below it."""
+    buses = [f"0000:{16 * i + 5:02x}:00.0" for i in range(count)]
+
+    def counters(i: int) -> str:
+        own = ("N/A" if i == j or (min(i, j), max(i, j)) in apart else "1.25 GB" for j in range(count))
+        return " ".join(f"{cell:<12}" for cell in own)
+
+    rows = "".join(
+        f"GPU{i}   {buses[i]}  32 Gb/s   {gbits:<15}XGMI\n Read        {counters(i)}\n Write       {counters(i)}\n"
+        for i in range(count)
+    )
+    head = "       bdf           bit_rate  max_bandwidth  link_type  " + "".join(f"GPU{i}   " for i in range(count))
+    return f"LINK METRIC TABLE:\n{head}\n{rows}\n{states}"
 
 
 def as_amd_smi(m: Machine) -> str:

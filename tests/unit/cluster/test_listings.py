@@ -331,3 +331,14 @@ def test_ports_of_one_card_that_carry_more_than_its_slot_are_said():
 
     assert "mlx5_0, mlx5_1 share the PCIe link of one card: 15.8 GB/s together, not the 25 of their ports" in shared
     assert not [warning for warning in apart if "one card" in warning]
+
+
+@pytest.mark.parametrize("why", ["Unknown Error", "GPU is lost.  Reboot the system to recover this GPU"])
+def test_a_gpu_that_the_driver_lost_is_named_where_the_others_have_no_gap(why):
+    text = (
+        f"Unable to determine the device handle for GPU0000:AB:00.0: {why}\n"
+        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV12\t0-7\nGPU1\tNV12\t X \t0-7\n"
+    )
+    cluster = parse_dump(text, "dump", CATALOGUE)
+
+    assert any("lost the GPU 0000:AB:00.0" in warning for warning in cluster.warnings)

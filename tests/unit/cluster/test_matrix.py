@@ -200,3 +200,34 @@ def test_a_damaged_matrix_is_a_one_line_error_or_a_consistent_graph(seed):
     # what still reads as a row of the original says what it said there
     if tuple(ids) == sample.names and set(links) == every:
         assert links == right_links(sample) or sorted(links.values()) != sorted(right_links(sample).values())
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "\t",
+        "   ",
+        ",",
+    ],
+)
+def test_columns_of_nics_may_stand_before_and_between_those_of_gpus(between):
+    rows = (
+        ["", "mlx5_0", "GPU0", "GPU1", "mlx5_1", "GPU2", "CPU Affinity"],
+        ["mlx5_0", "X", "PIX", "NODE", "SYS", "SYS"],
+        ["GPU0", "PIX", "X", "NV4", "SYS", "NV4", "0-15"],
+        ["GPU1", "NODE", "NV4", "X", "SYS", "NV4", "0-15"],
+        ["mlx5_1", "SYS", "SYS", "SYS", "X", "PXB"],
+        ["GPU2", "SYS", "NV4", "NV4", "PXB", "X", "16-31"],
+    )
+    links, devices = graph_of("\n".join(between.join(row) for row in rows))
+
+    assert devices == ("mlx5_0", "GPU0", "GPU1", "mlx5_1", "GPU2")
+    assert links["mlx5_0", "GPU0"] == "PIX"
+    assert links["mlx5_1", "GPU2"] == "PXB"
+    assert links["GPU0", "GPU2"] == "NV4"
+
+
+def test_a_title_in_the_corner_of_a_csv_is_no_device():
+    links, devices = graph_of("GPU,GPU0,GPU1,CPU Affinity\nGPU0,X,PHB,0-7\nGPU1,PHB,X,0-7\n")
+
+    assert (links, devices) == ({("GPU0", "GPU1"): "PHB"}, ("GPU0", "GPU1"))

@@ -13,7 +13,7 @@ from meshwright.cluster.dumps.detect import READERS, parse_dump
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.hardware.pci import pci_kind
-from tests.unit.cluster.machines import as_matrix, as_rocm, machine
+from tests.unit.cluster.machines import as_matrix, as_rocm, as_xgmi, machine
 
 CATALOGUE = load_catalogue()
 
@@ -352,6 +352,7 @@ WRITTEN = {
     "nvidia-smi topo -p2p r": (DATA / "smi_p2p.txt").read_text(),
     "rocm-smi --showtopo": (DATA / "rocm_weights.txt").read_text(),
     "amd-smi topology": (DATA / "amdsmi_topology.txt").read_text(),
+    "amd-smi xgmi": as_xgmi(4),
     "lstopo --of xml": (DATA / "hwloc_mi300x.xml").read_text(),
     "NCCL_TOPO_DUMP_FILE=FILE": (DATA / "nccl_two_switches.xml").read_text(),
     "NCCL_TOPO_FILE": (DATA / "nccl_topo_file_cloud_a.xml").read_text(),

@@ -191,3 +191,23 @@ def test_weights_that_differ_there_and_back_are_said_and_the_larger_counts():
     assert rates["GPU0", "GPU2"] is None
     assert rates["GPU0", "GPU1"]
     assert any("(GPU0-GPU2: 30 and 15)" in warning for warning in cluster.warnings)
+
+
+@pytest.mark.parametrize("tag", ["worker-0  | ", "[pod/bench-worker-0/main] ", "[1,0]<stdout>:", "[1,0]<stdout>: "])
+def test_tags_of_launchers_before_each_line_of_a_matrix_are_taken_off(tag):
+    rows = (
+        "\tGPU0\tGPU1\tNIC0\tCPU Affinity",
+        "GPU0\t X \tNV4\tPIX\t0-7",
+        "GPU1\tNV4\t X \tSYS\t8-15",
+        "NIC0\tPIX\tSYS\t X ",
+    )
+    cluster = parse_dump("".join(f"{tag}{row}\n" for row in rows), "dump", CATALOGUE)
+
+    assert [device.cpu_affinity for device in cluster.devices] == ["0-7", "8-15", None]
+    assert {link.kind for link in cluster.links} == {"NV4", "PIX", "SYS"}
+
+
+def test_blanks_of_a_web_page_are_blanks():
+    text = "    GPU0    GPU1\nGPU0     X      PHB\nGPU1    PHB      X\n".replace(" ", "&nbsp;")
+
+    assert [link.kind for link in parse_dump(text, "dump", CATALOGUE).links] == ["PHB"]

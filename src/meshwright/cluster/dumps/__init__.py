@@ -3,7 +3,7 @@
 - `detect`: which reader a file gets; `pasted`: text as people paste it; `unsupported`: outputs that are refused by name
 - NVIDIA: `nvidia` with `matrix`, `p2p`, `names`, `evidence`; `nccl` (XML) with `nccl_links`, `nccl_log`,
   `nccl_paths`
-- AMD: `rocm`; Intel, Huawei and others: `other_makers`
+- AMD: `rocm`, `amd_xgmi`; Intel, Huawei and others: `other_makers`
 - any vendor: `hwloc` with `hwloc_links`, `lspci`, `lspci_tree`, `numactl`
 - networks: `ibnet`, `ibnet_rates`, `ibstat` (ports of a host), `slurm` with `hostlist` and `yaml`, `kubernetes` with
   `kubernetes_yaml`, `clouds` (instances of AWS and GCP); `places`: what they say of nodes, checked

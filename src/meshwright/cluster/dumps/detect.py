@@ -18,6 +18,7 @@ from ..discover import assemble
 from ..graph import Cluster, consistent
 from ..sysfs_host import host_of, is_sysfs
 from ..wire import may_be_cluster, read_cluster
+from .amd_xgmi import from_xgmi, from_xgmi_json, looks_like_xgmi, looks_like_xgmi_json
 from .clouds import from_cloud_json, looks_like_cloud_json
 from .evidence import GpuEvidence, evidence, evidence_of_xml, from_evidence, with_facts
 from .hwloc import from_hwloc
@@ -90,6 +91,18 @@ def _from_matrix_and_p2p(
     return merged_dumps(where, [(where, matrix), (where, from_p2p(text, where, catalogue, gpu))], one_machine=True)
 
 
+def _from_both_of_amd(
+    text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None
+) -> Cluster:
+    """Return the machine of amd-smi's topology with what its xGMI links carry in the same file."""
+    parts = from_rocm_topology(text, where, catalogue, gpu), from_xgmi(text, where, catalogue, gpu)
+    return merged_dumps(where, [(where, part) for part in parts], one_machine=True)
+
+
+def _looks_like_both_of_amd(text: str) -> bool:
+    return looks_like_rocm(text) and looks_like_xgmi(text)
+
+
 def _looks_like_ports_alone(text: str) -> bool:
     return looks_like_ibstat(text) and not _names_single_gpus(text)
 
@@ -106,7 +119,9 @@ READERS = (
     DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
     DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_paths, lambda t, w, c, g, f: from_nccl_paths(t, w, c, g)),
     *(DumpReader(maker.command, maker.looks, maker.read) for maker in MAKERS),
+    DumpReader("amd-smi topology", _looks_like_both_of_amd, _from_both_of_amd),
     DumpReader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
+    DumpReader("amd-smi xgmi", looks_like_xgmi, lambda t, w, c, g, f: from_xgmi(t, w, c, g)),
     DumpReader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),
     DumpReader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
     DumpReader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
@@ -178,6 +193,8 @@ def _from_json(data: Any, where: str, catalogue: Catalogue, gpu: str | None) -> 
         return from_cloud_json(data, where)
     if said := known_but_unread_json(data):
         raise InputError(f"{where}: {said}")
+    if looks_like_xgmi_json(data):
+        return from_xgmi_json(data, where, catalogue, gpu)
     return from_rocm_json(data, where, catalogue, gpu) if looks_like_rocm_json(data) else None
 
 

@@ -20,6 +20,11 @@ LINK = re.compile(r"^\s*Link (\d+): (?:([\d.]+) GB/s|<inactive>)\s*$")
 ALL_DOWN = re.compile(r"\ball links are in-?active\b", re.I)  # said also of GPUs that never had one
 QUERY_GPU = re.compile(r"^GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")
 FIELD = re.compile(r"^(\s+)([\w /]+?)\s*(?::\s*(.*?))?\s*$")
+LOST = re.compile(
+    r"Unable to determine the device handle for gpu ?(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): *"
+    r"(?P<why>GPU is lost|Unknown Error|Not Found)",
+    re.I,
+)
 SAME_LINK = 0.08  # signalling adds so much at most to the rate that a link carries: 26.56 is 25, 53.1 is 50
 
 
@@ -71,6 +76,11 @@ def evidence(lines: Sequence[str]) -> GpuEvidence:
                 found.link_rates[last].append(float(link.group(2)) * 1e9)
         elif last is not None and ALL_DOWN.search(line):
             down.append(last)
+        elif lost := LOST.search(line):
+            found.notes.append(
+                f"the driver has lost the GPU {lost['bus']} ({lost['why']}): it is missing here, and GPUs behind "
+                "it may have other numbers"
+            )
     if any(found.link_rates.values()):
         found.notes += [f"GPU{gpu}: all of its NVLinks are inactive, and those of other GPUs are up" for gpu in down]
     for gpu, listed_links in numbers.items():

@@ -195,9 +195,13 @@ def _split(lines: Sequence[PlainLine], where: str) -> tuple[list[str], list[_Row
 
 def _is_header(text: str) -> bool:
     tokens = text.split()
-    return (
-        bool(tokens) and re.fullmatch(r"(GPU\d+)+", tokens[0]) is not None and not _is_row(text) and _names_more(tokens)
-    )
+    if _is_row(text):
+        return False
+    # columns of NICs may stand before those of GPUs
+    first = next((i for i, token in enumerate(tokens) if re.fullmatch(r"(GPU\d+)+", token)), None)
+    if first is None or not all(map(DEVICE.match, tokens[:first])):
+        return False
+    return _names_more(tokens[first:])
 
 
 def _names_more(tokens: Sequence[str]) -> bool:

@@ -11,8 +11,13 @@ QUOTE = re.compile(r"^(?:\s?>)+ ?")
 RULE = re.compile(r"^\s*\|?[\s:|+-]*-{2,}[\s:|+-]*\|?\s*$")
 TIME = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s?")
 CLOCK = re.compile(r"^\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s")
-HOST = re.compile(r"^\[?([A-Za-z][\w.-]*)(?:\]|:)(?: |(?=\t)|(?=\s*$))|^(\d+): ")
-CSV_HEADER = re.compile(r"""^\W*GPU0["']?\s*([,;])\s*["']?GPU1\b""")
+# a host of pdsh or ansible, a task of srun, a container of docker compose, a pod of kubectl logs --prefix, mpirun's tag
+HOST = re.compile(
+    r"^\[?([A-Za-z][\w.-]*)(?:\]|:)(?: |(?=\t)|(?=\s*$))|^(\d+): |^([A-Za-z][\w.-]*) +\|(?: |(?=\t)|$)"
+    r"|^\[((?:pod/)?[\w.-]+(?:/[\w.-]+)+)\](?: |(?=\t)|$)|^\[(\d+,\d+)\](?:<\w+>)?:? ?"
+)
+# perhaps behind a title in the corner, or columns of NICs
+CSV_HEADER = re.compile(r"""^\W*(?:[A-Za-z][\w.-]*["']?\s*[,;]\s*["']?)*GPU0["']?\s*([,;])\s*["']?GPU1\b""")
 # a header of GPUs or the root of a PCI tree behind the sign of a comment, as in the script that a note quotes
 COMMENTED = re.compile(r"^\s*(?:#|//) *(?:\s+GPU0\s+GPU1\b|-\+?-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-)", re.M)
 COMMENT = re.compile(r"^\s*(?:#|//) ?", re.M)
@@ -50,12 +55,13 @@ def plain_lines(text: str) -> list[PlainLine]:
     separator = next((match.group(1) for line in lines if (match := CSV_HEADER.match(line.text))), "")
     for line in lines:
         if separator and separator in line.text:
-            line.text = "\t".join(cell.strip() for cell in next(csv.reader([line.text], delimiter=separator)))
+            cells = [cell.strip() for cell in next(csv.reader([line.text], delimiter=separator))]
+            line.text = "\t".join(_untitled(cells))
     return lines
 
 
 def _unquoted(line: str) -> str:
-    return QUOTE.sub("", line)
+    return QUOTE.sub("", line.replace("&nbsp;", " "))
 
 
 def _undated(line: str) -> str:
@@ -66,16 +72,21 @@ def _undated(line: str) -> str:
 
 def _take_hosts(lines: Sequence[PlainLine]) -> None:
     matches = {id(line): match for line in lines if (match := HOST.match(line.text))}
-    counts = Counter(match.group(1) or match.group(2) for match in matches.values())
+    counts = Counter(_name(match) for match in matches.values())
     written = sum(1 for line in lines if line.text.strip())
     hosts = {name for name, count in counts.items() if count >= 3}
     if not hosts or sum(counts[name] for name in hosts) < 0.5 * written:
         return
     for line in lines:
         match = matches.get(id(line))
-        name = (match.group(1) or match.group(2)) if match else ""
+        name = _name(match) if match else ""
         if match and name in hosts:
             line.host, line.text = name, _undated(line.text[match.end() :])
+
+
+def _name(match: re.Match[str]) -> str:
+    """Return the host, task, container or pod that stands before a line; of a pod its own name."""
+    return next(filter(None, match.groups()), "").removeprefix("pod/").split("/")[0]
 
 
 def _is_markdown_table(lines: Sequence[PlainLine]) -> bool:
@@ -92,6 +103,9 @@ def _cells(line: str) -> str:
     if RULE.match(line):
         return ""
     cells = [DEVICE.sub("GPU", cell.strip().strip("*`")) for cell in line.strip().strip("|").split("|")]
-    if cells[1:2] == ["GPU0"]:
-        cells[0] = ""
-    return "\t".join(cells)
+    return "\t".join(_untitled(cells))
+
+
+def _untitled(cells: list[str]) -> list[str]:
+    """Return the cells of a row, those of a header without a title in its corner."""
+    return ["", *cells[1:]] if "GPU0" in cells[1:] and not re.search(r"\d$", cells[0]) else cells

@@ -65,7 +65,7 @@ KNOWN = (
     (r"neuron-ls|NEURON DEVICE", "neuron-ls", "lstopo --of xml, or a copy of /sys"),
     (r"ROCm System Management Interface|ROCM-SMI", "rocm-smi without --showtopo", "rocm-smi --showtopo"),
     (
-        r"AMD-SMI|\bamd-smi\b|^LINK METRIC TABLE:|^GPU: \d+\s*\n\s+BDF:",
+        r"AMD-SMI|\bamd-smi\b|^GPU: \d+\s*\n\s+BDF:",
         "amd-smi without its topology",
         "amd-smi topology",
     ),
