@@ -68,3 +68,10 @@ def test_both_directions_together_are_held_against_both_and_each_side_against_on
 
     assert [table.both_ways for table in tables] == [True, False]
     assert [verdict.ok for verdict in verdicts] == [True, True]
+
+
+def test_a_report_below_what_another_run_printed_hides_nothing():
+    printed = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]\n 65536  5000  0.00  97.50\n"
+    tables = parse_tables(f"RDMA_Read BW Test\n{printed}$ cat r.json\n{report('390.10', '0.744057')}", "log")
+
+    assert [table.name for table in tables] == ["RDMA_Read bandwidth", "RDMA_Write bandwidth of mlx5_4"]

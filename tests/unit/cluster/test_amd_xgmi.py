@@ -36,6 +36,13 @@ def test_gpus_with_counters_towards_each_other_are_peers_at_a_links_rate(gbits, 
     assert not any("lower bound" in warning for warning in cluster.warnings)  # each has a link for each peer
 
 
+@pytest.mark.parametrize("mark", ["> ", "node7: "])
+def test_its_lines_may_be_quoted_or_behind_the_name_of_a_host(mark):
+    text = "".join(f"{mark}{line}\n" for line in as_xgmi(4).splitlines())
+
+    assert len(read(text).links) == 6
+
+
 def test_a_pair_without_counters_has_no_link_and_fewer_peers_may_have_several():
     cluster = read(as_xgmi(4, apart=[(0, 3)]))
 

@@ -68,13 +68,16 @@ def _read_all_of_nvshmem(text: str, where: str) -> list[ReadTable]:
     return [*read_nvshmem(text, where), *read_nvshmem_pairs(text, where)]
 
 
+def _read_all_of_perftest(text: str, where: str) -> list[ReadTable]:
+    return [*read_perftest(text, where), *read_perftest_json(text, where)]
+
+
 _OF_JSON: tuple[Reads, ...] = (
     read_rccl_records,
     read_nccl_json,
     read_nccom,
     read_nvbandwidth_json,
     read_iperf_json,
-    read_perftest_json,
 )
 _READERS: tuple[Reads, ...] = (
     *_OF_JSON,
@@ -85,7 +88,7 @@ _READERS: tuple[Reads, ...] = (
     read_osu,
     read_imb,
     read_ucc,
-    read_perftest,
+    _read_all_of_perftest,
     read_transferbench,
     read_peers,
     read_iperf,
@@ -162,7 +165,7 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
     refuse_endless_numbers(text, where=where)
     if is_csv(text):
         return read_csv(text, where)
-    if _JSON.match(text) and (found := _first(text, where, _OF_JSON)):
+    if _JSON.match(text) and (found := _first(text, where, (*_OF_JSON, read_perftest_json))):
         return found  # JSON may be one line
     _refuse_endless_lines(text, where)
     found = _first(text, where) or _first(without_prefixes(text), where)  # the second for tools that never print a tag

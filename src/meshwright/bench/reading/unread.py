@@ -15,7 +15,7 @@ _KNOWN = (
     (r"^\# OSU \S+ .*Barrier", "OSU's barrier, which carries nothing", "osu_allreduce or another of sizes"),
     (
         r"^# \w+ .*\bscope=\w+ grid=\d+ block=\d+ warpSize=\d+",
-        "MORI's benchmarks, which do not say whether a GB is 1e9 or 2**30 bytes",
+        "MORI's benchmarks, whose GB may be 1e9 or 2**30 bytes",
         "rccl-tests, TransferBench or ib_write_bw --use_rocm",
     ),
     (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),

@@ -20,7 +20,6 @@ from .names import card_names
 from .pasted import plain_lines
 from .rocm import MAX_GPUS, MOST_LINKS
 
-METRICS = re.compile(r"^\s*LINK METRIC TABLE:\s*$", re.M)
 TITLE = re.compile(r"^\s*(LINK METRIC TABLE|XGMI LINK STATUS|GPU LINK PORT STATUS|[A-Z][A-Z /-]+ TABLE):\s*$")
 _BUS = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d"
 _GPU = re.compile(rf"^\s*GPU(?P<number>\d{{1,4}})\s+(?P<bus>{_BUS})\b\s*(?P<rest>.*)$", re.I)
@@ -57,7 +56,7 @@ class _Read:
 
 def looks_like_xgmi(text: str) -> bool:
     """Return whether a text holds the table of what xGMI links carry."""
-    return METRICS.search(text) is not None
+    return "LINK METRIC TABLE" in text and "max_bandwidth" in text
 
 
 def from_xgmi(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
