@@ -9,8 +9,8 @@ Formats: `kineto` (also of a `device` or `cpu_rank`, without one; several ranks 
 `ascend`, `labelled` (XLA, rocprof), `nsys`, `rocprof`, `chakra` with `protobuf`, `from_timeline`; common to them:
 `parts`, `collector`, `launched_kernels`, `names`, `ranges`, `intervals`.
 
-Results: `model` (a traced rank), `steps`, `chained` and `absorbed` (waits that count and waits that do not),
-`own_lateness`, `lost_by`, `late_together`, `neighbours` and `pace` (who sets the pace of a pipeline or a ring),
-`straggler_reason`, `collective_costs` (waiting and moving data), `slow_links`, `uneven_steps` (what medians hide),
-`summary`; `drawn_step` for the page, `chakra_write`.
+Results: `model` (a traced rank), `steps`, `common_ends` (groups that no trace names), `chained` and `absorbed` (waits
+that count and waits that do not), `own_lateness`, `lost_by`, `late_together`, `neighbours` and `pace` (who sets the
+pace of a pipeline or a ring), `straggler_reason`, `collective_costs` (waiting and moving data), `slow_links`,
+`uneven_steps` (what medians hide), `summary`; `drawn_step` for the page, `chakra_write`.
 """

@@ -25,7 +25,7 @@ _KINDS = {
 _OF_PROCESS = frozenset({"process_name", "process_labels", "process_sort_index", "global_rank"})
 _RUNTIME = re.compile(r"_(?:runtime|driver)$")
 _STEP = re.compile(r"ProfilerStep#(\d{1,12})$")
-_GARBAGE = re.compile(r"\bgc\b.*\bcollect|<built-in function collect>|garbage.?collect|^gc$", re.IGNORECASE)
+_GARBAGE = re.compile(r"\bgc\b.*\bcollect|<built-in function collect>|garbage.?collect|^(?:python )?gc$", re.IGNORECASE)
 _ALLOCATOR = re.compile(r"(?:cuda|hip|cu|zeMem|aclrt)(?:Mem)?(?:Host)?(?:Malloc|Alloc|Free|Create|Map|Unmap|Release)")
 _WAITING = re.compile(r"Synchronize|StreamWait|EventQuery")
 # frames of Python's stack, Lightning's annotation, and what people call their own

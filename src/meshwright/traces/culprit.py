@@ -79,7 +79,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     worst = max(everyone, key=lambda rank: costs[rank])
     peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
     stage = next(one for one in joined(groups) if worst in one)
-    bystanders = [cycles for cycles in ranks if cycles[0].rank not in stage and any(t.calls for t in cycles)]
+    bystanders = _in_step([c for c in ranks if c[0].rank not in stage and any(t.calls for t in c)], worst, ranks, costs)
     moving = _moving(found) if bystanders else {}
     costs[worst] = min([costs[worst], *(_waited_s(cycles, moving, waits) for cycles in bystanders)])
     lateness = {
@@ -150,6 +150,21 @@ def _no_more_than_computed(
             if idle_s <= IDLE_SHARE * costs[rank]:
                 found[rank] = min(costs[rank], max(0.0, more_s) + max(0.0, idle_s))
     return found
+
+
+def _in_step(
+    apart: Sequence[Sequence[RankTrace]], worst: int, ranks: Sequence[Sequence[RankTrace]], costs: Mapping[int, float]
+) -> list[Sequence[RankTrace]]:
+    """Return who of the ranks that meet no rank of a stage is held to its pace all the same: their steps last as long.
+
+    Replicas of an inference server have steps of their own, and wait for nobody of another one.
+    """
+    own_s = _typical_step_s(next(cycles for cycles in ranks if cycles[0].rank == worst))
+    return [cycles for cycles in apart if _typical_step_s(cycles) > own_s - costs[worst] / 2]
+
+
+def _typical_step_s(cycles: Sequence[RankTrace]) -> float:
+    return statistics.median(window.length_s for trace in cycles for window in trace.windows)
 
 
 def _is_in(meeting: TracedMeeting, rank: int) -> bool:

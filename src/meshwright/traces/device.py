@@ -7,6 +7,7 @@ of `record_param_comms` or `nccl:*`; where there is none, launched inside such a
 import re
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +74,7 @@ def of_device(
         phases=_phases(processes, (launched.times_us - zero) * 1e-6, zero),
         table=table,
     )
-    return of_columns(columns, _calls(columns, launched, linked, told), facts)
+    return of_columns(columns, _calls(columns, launched, linked, told, streams), facts)
 
 
 def _times(parts: "Sequence[array[float]]") -> Times:
@@ -155,7 +156,9 @@ def _phases(processes: Sequence[Process], launched_s: Times, zero_us: float) -> 
     return phases
 
 
-def _calls(columns: Columns, launched: Launched, linked: Linked, told: dict[int, Args]) -> list[TracedCall]:
+def _calls(
+    columns: Columns, launched: Launched, linked: Linked, told: dict[int, Args], streams: Longs
+) -> list[TracedCall]:
     calls = []
     for place in np.flatnonzero((columns.lanes == COMM) & (columns.ends_s > columns.starts_s)):
         args, name = told.get(int(place)), ""
@@ -168,5 +171,6 @@ def _calls(columns: Columns, launched: Launched, linked: Linked, told: dict[int,
         kernel = columns.table[columns.names[place]]
         known = name if name and collective(name) != "communication" else kernel
         when = tuple(float(column[place]) for column in (columns.starts_s, columns.ends_s, columns.launched_s))
-        calls.append(call_of(known, when[0], when[1], when[2], args))
+        call = call_of(known, when[0], when[1], when[2], args)
+        calls.append(call if call.group or call.ranks else replace(call, stream=int(streams[place])))
     return calls

@@ -104,6 +104,19 @@ class TraceHead(msgspec.Struct, frozen=True):
         found = number(self.distributed.get("world_size")) if isinstance(self.distributed, dict) else 0.0
         return int(found) if found <= MOST_RANKS else 0
 
+    @property
+    def groups(self) -> dict[str, str]:
+        """Return the ranks of each process group that the rank is in, by its name, as calls write them."""
+        listed = self.distributed.get("pg_config") if isinstance(self.distributed, dict) else None
+        found: dict[str, str] = {}
+        for group in listed if isinstance(listed, list) else ():
+            ranks = group.get("ranks") if isinstance(group, dict) else None
+            if not isinstance(ranks, list) or self.rank not in ranks or any(type(rank) is not int for rank in ranks):
+                continue
+            if number(group.get("pg_size")) in (0, len(ranks)):  # else the list is cut short
+                found[str(group.get("pg_name"))] = str(ranks)
+        return found
+
 
 _EVENTS = msgspec.json.Decoder(list[TraceEvent], strict=False)
 _ANY = msgspec.json.Decoder(list[Any])

@@ -10,10 +10,14 @@ import heapq
 import itertools
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from ..units import counted
+from .common_ends import groups_by_ends
+from .intervals import Array
 from .model import RankTrace, TracedCall
 from .names import from_root, point_to_point, synchronizes
 from .neighbours import Neighbours, neighbours_of
@@ -75,12 +79,13 @@ class Meetings:
     found: tuple[TracedMeeting, ...]
     notes: tuple[str, ...] = ()
     neighbours: tuple[Neighbours, ...] = ()  # ranks that pass on to one another
-    untraced: str = ""  # that ranks of a collective are not among the traces, "" where all are
+    untraced: str = ""  # that ranks of a collective are not among the traces, or not known; "" where all are
     sends: tuple[TracedMeeting, ...] = ()  # that a rank made to one other, and the other took
     moved_s: Mapping[int, float] = field(default_factory=dict)  # by the id of a trace: common clock = its own + this
 
 
 _Entry = tuple[int, RankTrace, TracedCall, int]  # rank, its trace, the call, its step
+_Group = tuple[str, str, str, int]  # a collective, the name of its group, the ranks of that, how many they are
 
 
 def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
@@ -88,23 +93,26 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
     if len(ranks) < 2:
         return Meetings(())
     exchanges, neighbours = _exchanges(ranks)
-    kept = [join for join in (*_joins(ranks, synchronizes), *exchanges) if len(join) > 1]
+    synchronized, untold = _synchronized(ranks)
+    kept = [join for join in (*synchronized, *exchanges) if len(join) > 1]
     rooted = [join for join in _joins(ranks, from_root) if len(join) > 1]
     passed = _sends(ranks)
     moved = _clocks_of(ranks, kept, [*passed, *rooted])
+    rooted = _in_parts(rooted, kept, moved)
     sends = _right([_send(join, moved) for join in passed])
     made = [_meeting(join, moved) for join in kept]
     right = _right(made)
     if made and not right:
-        untold = "which ranks meet in which collective is not in these traces: who comes last is not known"
-        return Meetings((), (untold,), tuple(neighbours))
+        said = "which ranks meet in which collective is not in these traces: who comes last is not known"
+        return Meetings((), (said,), tuple(neighbours))
     right += tuple(filter(_possible, (_meeting(join, moved) for join in rooted)))
     between = [meeting for meeting in right if not _joins_neighbours(meeting, neighbours)]
     notes = []
     if len(between) < len(right):
         whose = "ranks of a ring" if all(one.ring for one in neighbours) else "stages of a pipeline"
         notes.append(f"collectives that join several {whose} say nothing of who is slow, and are left out")
-    untraced = _untraced(max((_missing(meeting) for meeting in between), default=0))
+    missing = _untraced(max((_missing(meeting) for meeting in between), default=0))
+    untraced = "; ".join(filter(None, (missing, _untold(untold))))
     notes += [untraced] if untraced else []
     return Meetings(tuple(between), tuple(notes), tuple(neighbours), untraced, sends, moved)
 
@@ -123,6 +131,38 @@ def _untraced(missing: int) -> str:
     return f"{who} not among the traces: the last of all may be one of them" if missing > 0 else ""
 
 
+def _in_parts(
+    joins: list[list[_Entry]], kept: Sequence[Sequence[_Entry]], moved: Mapping[int, float]
+) -> list[list[_Entry]]:
+    """Return calls of unnamed groups, if they cannot be of all ranks, as those of the ranks that meet elsewhere."""
+    unnamed = [join for join in joins if _unnamed(join[0][2])]
+    if not sum(not _possible(_meeting(join, moved)) for join in unnamed) > WRONG_SHARE * len(unnamed):
+        return joins
+    everyone = {entry[0] for join in unnamed for entry in join}
+    parts_of: dict[tuple[str, int], set[frozenset[int]]] = defaultdict(set)  # by the collective and its stream
+    for join in kept:
+        parts_of[join[0][2].name, join[0][2].stream].add(frozenset(entry[0] for entry in join))
+    tried = []
+    for groups in parts_of.values():
+        if sum(map(len, groups)) == len(everyone) and everyone == frozenset().union(*groups):
+            parts = [_part(join, group) for join in unnamed for group in groups]
+            wrong = sum(not _possible(_meeting(part, moved)) for part in parts)
+            tried.append((wrong / len(parts), parts))
+    wrong_share, best = min(tried, key=lambda one: one[0], default=(1.0, []))
+    return [join for join in joins if not _unnamed(join[0][2])] + (best if wrong_share <= WRONG_SHARE else [])
+
+
+def _unnamed(call: TracedCall) -> bool:
+    return not (call.group or call.ranks or call.group_size)
+
+
+def _untold(names: Sequence[str]) -> str:
+    """Return that of some collectives it is not known which ranks meet, "" where there are none."""
+    called = ", ".join(sorted(set(names)))
+    said = f"which ranks meet in some calls of {called} is not in these traces: who comes last to them is not known"
+    return said if names else ""
+
+
 def _missing(meeting: TracedMeeting) -> int:
     """Return how many ranks of a collective are not traced; where it does not say its size, it is one of the job."""
     size = meeting.size or max(arrival.trace.world_size for arrival in meeting.arrivals)
@@ -130,7 +170,15 @@ def _missing(meeting: TracedMeeting) -> int:
 
 
 def _joins(ranks: Sequence[Cycles], wanted: Callable[[str], bool]) -> list[list[_Entry]]:
-    by_group: dict[tuple[str, str, str, int], dict[int, list[_Entry]]] = defaultdict(lambda: defaultdict(list))
+    joins: list[list[_Entry]] = []
+    for (_, _, _, size), members in _by_group(ranks, wanted).items():
+        if not size or len(members) <= size:  # else several groups of one name: whose calls belong together is not told
+            joins += _of_group(members)
+    return joins
+
+
+def _by_group(ranks: Sequence[Cycles], wanted: Callable[[str], bool]) -> dict[_Group, dict[int, list[_Entry]]]:
+    by_group: dict[_Group, dict[int, list[_Entry]]] = defaultdict(lambda: defaultdict(list))
     for cycles in ranks:
         for trace in cycles:
             assert trace.rank is not None
@@ -138,12 +186,73 @@ def _joins(ranks: Sequence[Cycles], wanted: Callable[[str], bool]) -> list[list[
                 if wanted(call.name):
                     entry = (trace.rank, trace, call, _step_of(trace, call))
                     by_group[call.name, call.group, call.ranks, call.group_size][trace.rank].append(entry)
+    return by_group
+
+
+def _synchronized(ranks: Sequence[Cycles]) -> tuple[list[list[_Entry]], list[str]]:
+    """Return the collectives that wait for all, and the names of those of which nothing tells which ranks meet."""
     joins: list[list[_Entry]] = []
-    for (_, _, _, size), members in by_group.items():
+    named: list[dict[int, list[_Entry]]] = []
+    unnamed: list[tuple[str, int, dict[int, list[_Entry]]]] = []
+    for (name, group, text, size), members in _by_group(ranks, synchronizes).items():
+        device = all(entry[1].device == "device" for found in members.values() for entry in found)
         if size and len(members) > size:
-            continue  # several groups of one name: whose calls belong together is not told
-        joins += _of_group(members)
-    return joins
+            unnamed.append((name, size, members))
+        elif device and len(members) > 2 and not (size or group or text):
+            unnamed += [(name, 0, found) for found in _by_stream(members)]
+        else:
+            named.append(members)
+    joins += [join for members in named for join in _of_group(members)]
+    ordered = [_everyones(members) for members in (*named, *(members for _, _, members in unnamed))]
+    found = groups_by_ends([_spans(order) for order in ordered])[len(named) :] if unnamed else []
+    several = any(len(groups) > 1 for groups in found)
+    untold = []
+    for (name, size, members), order, groups in zip(unnamed, ordered[len(named) :], found, strict=True):
+        if len(groups) > 1 and all(len(one) % (size or 1) == 0 for one in groups):
+            joins += [_part(join, group) for join in order for group in groups]
+        elif size or (several and not groups):
+            untold.append(name)
+        else:
+            joins += _of_group(members)
+    return joins, untold
+
+
+def _part(join: Sequence[_Entry], group: Set[int]) -> list[_Entry]:
+    """Return the calls of one group among those of all; if all of the job are traced, it has no other ranks."""
+    size = len(group) if len(join) == join[0][1].world_size else join[0][2].group_size
+    return [(rank, trace, replace(call, group_size=size), step) for rank, trace, call, step in join if rank in group]
+
+
+def _by_stream(members: Mapping[int, list[_Entry]]) -> list[dict[int, list[_Entry]]]:
+    """Return calls by the streams of their device, as each group has its own: those of the first of all ranks first.
+
+    All are together where one rank has more streams than another.
+    """
+    by_rank: dict[int, dict[int, list[_Entry]]] = {}
+    for rank, found in members.items():
+        own = by_rank[rank] = defaultdict(list)
+        for entry in sorted(found, key=_launched):
+            own[entry[2].stream].append(entry)
+    if len({len(own) for own in by_rank.values()}) > 1:
+        return [dict(members)]
+    together = zip(*(own.values() for own in by_rank.values()), strict=True)
+    return [dict(zip(by_rank, found, strict=True)) for found in together]
+
+
+def _everyones(members: Mapping[int, list[_Entry]]) -> list[list[_Entry]]:
+    """Return the calls of the same place on all ranks of a set, as they were launched."""
+    return [join for join in _in_order(members, _launched) if len(join) == len(members)]
+
+
+def _spans(joins: Sequence[Sequence[_Entry]]) -> dict[int, Array]:
+    """Return when each rank was in its calls, on clocks that may differ."""
+    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    origin_ns = joins[0][0][1].epoch_ns if joins else 0
+    for join in joins:
+        for rank, trace, call, _ in join:
+            by_s = _clock_s(trace, origin_ns)
+            spans[rank].append((call.start_s + by_s, call.end_s + by_s))
+    return {rank: np.asarray(found) for rank, found in spans.items()}
 
 
 def _of_group(members: Mapping[int, list[_Entry]]) -> list[list[_Entry]]:

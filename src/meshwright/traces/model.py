@@ -26,6 +26,7 @@ class TracedCall:
     ranks: str = ""  # of the group, as the trace writes them
     seq: int | None = None  # its number in the group
     peer: int = -1  # the rank that a send goes to, or that a receive is from; -1 where the trace does not say
+    stream: int = -1  # of the device, where the trace says nothing of the group
 
     @property
     def detail(self) -> str:

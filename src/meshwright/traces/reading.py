@@ -1,8 +1,9 @@
 """From files to ranks: which file is which rank, and which files are cycles of one."""
 
+import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from .collector import Collector
 from .events import EventStream, TraceHead
 from .from_timeline import ranks_of_timeline
 from .kineto import ranks_of
-from .model import RankTrace
+from .model import RankTrace, TracedCall
 from .opening import ZIP, NoTrace, Source, head_of, natural, pieces, trace_sources
 from .parts import RankFacts
 
@@ -95,9 +96,18 @@ def _of_events(source: Source) -> list[RankTrace]:
     found = ranks_of(source, collected, stream.head)
     for trace in found:
         trace.world_size = stream.head.world_size
+    if len(found) == 1:
+        groups = stream.head.groups
+        found[0].calls = [_in_group(call, groups) for call in found[0].calls]
     if len(found) == 1 and found[0].rank is None and not source.member:
         found[0].rank = ascend.rank_beside(source.path)
     return found
+
+
+def _in_group(call: TracedCall, groups: Mapping[str, str]) -> TracedCall:
+    """Return a call with the ranks of its group, where only the list of groups beside the events has them."""
+    ranks = groups.get(call.group, "") if call.group and not call.ranks else ""
+    return dataclasses.replace(call, ranks=ranks) if ranks else call
 
 
 def _timeline_of(source: Source) -> list[list[RankTrace]]:

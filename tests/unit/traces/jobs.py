@@ -50,20 +50,23 @@ class Job:
         self.ranks = [Rank(n, hosts[n % len(hosts)], clocks[n % len(clocks)]) for n in range(ranks)]
         self.met = 0
 
-    def meet(self, members=None, transfer_us=1000.0, name="allreduce", told=True, size=None):
-        """Let some ranks (all by default) meet in a collective: it ends on all when the last has come."""
+    def meet(self, members=None, transfer_us=1000.0, name="allreduce", told=True, size=None, stream=20, **said):
+        """Let some ranks (all by default) meet in a collective: it ends on all when the last has come.
+
+        The trace says which ranks they are (`told`), or nothing but what is `said`.
+        """
         every = [self.ranks[n] for n in (members if members is not None else range(len(self.ranks)))]
         end = max(rank.now_us for rank in every) + transfer_us
         self.met += 1
         for rank in every:
-            args = {}
+            args = said
             if told:
                 numbers = [one.number for one in every]
                 group = {"Process Group Name": str(numbers), "Process Group Ranks": str(numbers)}
                 args = {"Collective name": name, "Group size": size or len(every), **group}
                 args |= {"In msg nelems": 1000, "dtype": "Float"}
             kernel = f"ncclDevKernel_{name}_Sum_f32_RING_LL()"
-            rank.launch(kernel, rank.now_us, end - rank.now_us, COMM_STREAM, **args)
+            rank.launch(kernel, rank.now_us, end - rank.now_us, stream, **args)
             rank.now_us = end
 
     def broadcast(self, root=0, transfer_us=100.0):

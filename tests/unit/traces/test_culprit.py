@@ -37,6 +37,10 @@ REASONS = {
         lambda rank: rank.host_is("gc.collect", 5000, "python_function"),
         "collects garbage 5 ms a step longer",
     ),
+    "garbage of PyTorch 2.9": (
+        lambda rank: rank.host_is("Python GC", 5000, "python_function"),
+        "collects garbage 5 ms a step longer",
+    ),
     "operators": (lambda rank: rank.host_is("aten::nonzero", 5000, "cpu_op"), "runs operators and launches 5 ms"),
     "waiting": (lambda rank: rank.host_is("cudaStreamSynchronize", 5000, "cuda_runtime"), "waits for the device 5 ms"),
     "outside": (lambda rank: rank.idle(5000), "its host is in code outside any operator 5 ms a step longer"),
