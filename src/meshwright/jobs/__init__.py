@@ -10,5 +10,6 @@ share) -> `job`.
   `arithmetic`; `nearby` files, by the paths that others name
 - the model: `models`, `model_choice`; what is held otherwise than by default: `savings`, `optimizers`, `tuning`;
   what is learnt from: `objectives`
+- `refusals`: what no engine starts
 - `emit`: out again
 """

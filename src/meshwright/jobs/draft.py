@@ -23,6 +23,7 @@ from .job import Job, JobSplit
 from .keys import Keys
 from .model_choice import ModelSaid, OwnModel, chosen_model
 from .models import architecture_named, catalogue_name, changed, other_sizes
+from .refusals import impossible
 from .savings import Savings, settled
 from .shell.marks import shown
 from .sources import Sources
@@ -290,6 +291,9 @@ class Draft:
             ignored=tuple(map(shown, self.ignored)),
             notes=tuple(map(shown, self.notes)),
         )
+        told = {name: origin for name, (_, origin) in self.degrees.items()}
+        if (why := impossible(job, told, self.batch.get("group", (None, ""))[0])) is not None:
+            raise self.refused(why)
         return convert(msgspec.to_builtins(job), Job, where=job.where)  # figures within the bounds of what they are
 
     def _settle_world(self) -> int | None:

@@ -111,6 +111,11 @@ class Keys:
             raise self.wrong(key or "", "a word")
         return str(value).strip()
 
+    def choice(self, key: str) -> str | None:
+        """Return the text under a key of which "none" is one of the choices, and what null means; None without one."""
+        word = self.word(key)
+        return "none" if word is None and key in self.values and self.doubtful(key) is None else word
+
     def known_part(self, key: str) -> str:
         """Return what is known of a text, such as the end of "$FOLDER/llama3-tokenizer"; empty where nothing is."""
         value = self.raw(key)

@@ -11,7 +11,7 @@ from .files.manifest import JobMachines
 from .keys import as_whole
 from .own_launchers import COMMANDS as OWN_LAUNCHERS
 from .own_launchers import own_launcher
-from .shell.calls import PYTHON
+from .shell.calls import PYTHON, RUN_TRAIN
 from .shell.marks import is_unknown, reasons, shown
 from .shell.state import Started
 
@@ -51,43 +51,16 @@ STARTERS = {
 }
 # commands that handle the files they name, and start none of them
 OF_FILES = frozenset(
-    {
-        "cp",
-        "mv",
-        "rm",
-        "ln",
-        "cat",
-        "head",
-        "tail",
-        "sed",
-        "awk",
-        "grep",
-        "ls",
-        "find",
-        "diff",
-        "touch",
-        "chmod",
-        "chown",
-    }
-    | {
-        "wget",
-        "curl",
-        "scp",
-        "rsync",
-        "tar",
-        "unzip",
-        "git",
-        "gsutil",
-        "aws",
-        "patch",
-        "dos2unix",
-        "tee",
-        "zip",
-        "stat",
-    }
+    (
+        "cp mv rm ln cat head tail sed awk grep ls find diff touch chmod "
+        "chown wget curl scp rsync tar unzip git gsutil aws patch dos2unix tee zip stat"
+    ).split()
 )
 OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate"})  # launchers that start nothing but a training
 LAUNCHERS = frozenset({"srun", "mpirun", "mpiexec", "torchrun", "deepspeed"})
+HANDED = LAUNCHERS | {"accelerate", "composer"}  # what a command of one's own hands on behind `--`
+LITGPT = "litgpt"  # `litgpt pretrain MODEL ...`, `litgpt finetune_lora CHECKPOINT ...`, or the files of its package
+LITGPT_FILE = re.compile(r"(?:^|/)(?:lit[-_]?gpt/)(?:pretrain|finetune/\w+)\.py$")
 NEMO = frozenset({"nemo", "nemorun"})  # `nemo llm pretrain --factory RECIPE key=value ...`
 # what Megatron's own programs are started with at least
 MEGATRON_FLAG = re.compile(
@@ -196,6 +169,7 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     if engine is None or (engine == "huggingface" and is_unknown(program)):
         return None
     options = words[place + 1 : program_at]
+    arguments = [*_of_run_train(program, one), *arguments]
     if not launcher and (own_words := own_launcher(program.rpartition("/")[2], arguments)) is not None:
         launcher, options, arguments = own_words
     if launcher == "composer":  # composer/cli/launcher.py
@@ -241,6 +215,13 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         variables=dict(one.variables),
         environment=dict(one.environment),
     )
+
+
+def _of_run_train(program: str, one: Started) -> list[str]:
+    """Return the flags that torchtitan's run_train.sh makes of variables, where it is not at hand to be followed."""
+    if not program.endswith(RUN_TRAIN):
+        return []
+    return [f"--{name.lower()}={one.variables[name]}" for name in ("MODULE", "CONFIG") if one.variables.get(name)]
 
 
 def _of_environment(one: Started) -> dict[str, Count]:
@@ -335,7 +316,7 @@ def _handed_on(words: Sequence[str]) -> int:
     """Return where the command begins that another hands on behind `--` (`submit.py -- torchrun ...`), else 0."""
     for place, word in enumerate(words[:-1]):
         name = words[place + 1].rpartition("/")[2]
-        if word == "--" and (name in LAUNCHERS or PYTHON.match(name)):
+        if word == "--" and (name in HANDED or PYTHON.match(name)):
             return place + 1
     return 0
 
@@ -357,6 +338,8 @@ def _program(words: Sequence[str], place: int, launcher: str) -> int | None:
                 return at
             if name in NEMO and words[at + 1 : at + 2] == ["llm"]:
                 return at
+            if name == LITGPT and re.match("pretrain$|finetune", "".join(words[at + 1 : at + 2])):
+                return at
     return None
 
 
@@ -365,13 +348,16 @@ def _engine_by(owner: Owner, program: str, arguments: Sequence[str], launcher: s
     own = owner(program, ())
     of_megatron = not is_axolotls(program) and any(MEGATRON_FLAG.match(word.replace("_", "-")) for word in arguments)
     if of_megatron or own in {None, "huggingface"}:  # a program on the latter may be another engine's too
-        of_ranks = launcher if launcher in OF_RANKS else ""
+        alone = launcher in OF_RANKS or launcher == "composer" or program.rpartition("/")[2] == "deepy.py"
+        of_ranks = launcher if alone else ""
         return _engine(program, arguments, launcher) or own or owner(of_ranks, arguments)
     return own
 
 
 def _engine(program: str, arguments: Sequence[str], launcher: str) -> str | None:
     name = program.rpartition("/")[2]
+    if name == LITGPT or LITGPT_FILE.search(program):
+        return "litgpt"
     if name == "llamafactory-cli" or name in NEMO or name in OWN_LAUNCHERS or is_axolotls(program):
         return "nemo" if name in NEMO else "huggingface"
     for engine, pattern in PROGRAMS:

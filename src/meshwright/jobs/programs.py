@@ -102,9 +102,14 @@ class PythonPrograms:
 
 
 def _beside(folder: Path, words: Sequence[str]) -> Iterator[str | None]:
-    """Yield the engine of each configuration that words of a command name and that is at hand."""
-    for word in words:
-        path = shown(word.rpartition("=")[2])
+    """Yield the engine of each configuration that words of a command name and that is at hand.
+
+    GPT-NeoX's may stand in a folder that a flag says, and lack their suffix.
+    """
+    places = [words[at + 1] for at, word in enumerate(words[:-1]) if word in {"-d", "--conf_dir"}]
+    paths = [shown(word.rpartition("=")[2]) for word in words]
+    inside = [f"{place}/{path.removesuffix('.yml')}.yml" for place in places for path in paths]
+    for path in [*paths, *inside]:
         if PurePath(path).suffix in CONFIGURATIONS and (file := nearby(folder, path)) is not None:
             with contextlib.suppress(InputError):  # too large, or no text: nobody asked for it
                 yield _engine_of(read_document(str(file))[1], file.name)

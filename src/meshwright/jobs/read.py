@@ -11,6 +11,7 @@ from .engines import (
     bridge,
     foundry,
     huggingface,
+    litgpt,
     maxtext,
     megatron,
     nanotron,
@@ -42,6 +43,7 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "foundry": foundry.read,
     "nanotron": nanotron.read,
     "torchtune": torchtune.read,
+    "litgpt": litgpt.read,
 }
 EXPECTED = (
     "a Megatron-LM script or YAML, a Megatron-Bridge recipe, NeMo, Automodel, Accelerate or MaxText YAML, "

@@ -1,6 +1,6 @@
 """Signs in a file of the engine that it configures: what Python imports, and the keys of YAML, JSON and TOML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .documents import Document
@@ -78,6 +78,18 @@ def is_torchtune(flat_keys: Mapping[str, Any]) -> bool:
     return {"model._component_", "batch_size"} <= flat_keys.keys()
 
 
+def is_litgpt(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> bool:
+    """Whether a file is LitGPT's: batches of its own names beside its model, or its adapters beside a checkpoint."""
+    batches = {"train.micro_batch_size", "train.global_batch_size"} & flat_keys.keys()
+    own = {"model_name", "model_config", "checkpoint_dir", "tokenizer_dir", "lora_r"} & keys
+    return bool(batches and (own or "model.n_layer" in flat_keys)) or {"lora_r", "checkpoint_dir"} <= keys
+
+
+def is_picotron(flat_keys: Collection[str]) -> bool:
+    """Whether a file, by its settings under dotted names, is picotron's."""
+    return "distributed.tp_size" in flat_keys and "training.micro_batch_size" in flat_keys
+
+
 def of_document(document: Document) -> str | None:
     """Return the engine of a YAML, JSON or TOML file by the settings in it."""
     for engine, known in (("neox", is_neox), ("foundry", is_foundry), ("nanotron", is_nanotron)):
@@ -86,6 +98,8 @@ def of_document(document: Document) -> str | None:
     keys = set(flat := dotted_keys(document.data))
     if is_torchtune(flat):
         return "torchtune"
+    if is_litgpt(document.keys, flat):
+        return "litgpt"
     if kind_of_document(document):
         return "huggingface"
     heads = document.keys
@@ -95,10 +109,8 @@ def of_document(document: Document) -> str | None:
             if heads & {"training", "parallelism", "job", "experimental", "activation_checkpoint"}
             else None
         )
-    if heads & {"step_scheduler", "parallelizer", "autopipeline"} or keys & {
-        "distributed.tp_size",
-        "distributed.dp_size",
-    }:
+    meshes = keys & {"distributed.tp_size", "distributed.dp_size"} and not is_picotron(keys)
+    if meshes or heads & {"step_scheduler", "parallelizer", "autopipeline"}:
         return "automodel"
     if heads & {"ConfigContainer", "perf_matrix"} or ("train" in heads and "model" in heads and "trainer" not in heads):
         return "bridge"
@@ -108,6 +120,8 @@ def of_document(document: Document) -> str | None:
         "remat_policy",
     }:
         return "maxtext"
+    if "system.tensor_model_parallel_size" in keys:  # FlagScale's, around Megatron
+        return "megatron"
     if "model.micro_batch_size" in keys or ("trainer" in heads and _is_nemo(document.data, keys)):
         return "nemo"
     if any(key.rpartition(".")[2] in {"tensor_model_parallel_size", "micro_batch_size"} for key in keys):

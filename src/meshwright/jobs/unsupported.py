@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .signs import is_foundry, is_nanotron, is_neox, is_torchtune
+from .signs import is_foundry, is_litgpt, is_nanotron, is_neox, is_picotron, is_torchtune
 
 HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings that it makes"
 
@@ -13,6 +13,7 @@ HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings
 PROGRAMS: tuple[tuple[str, str], ...] = (
     ("OpenRLHF", r"(?:^|[./])openrlhf[./]|^--micro[-_]train[-_]batch[-_]size(?:=|$)"),
     ("verl", r"(?:^|[./])verl[./]"),
+    ("picotron", r"(?:^|[./])picotron[./]"),
     ("slime", r"^--(?:rollout-batch-size|actor-num-nodes)(?:=|$)"),
     ("NeMo RL", r"(?:^|[./])nemo_rl[./]"),
     ("OLMo-core", r"(?:^|[./])olmo_core[./]|(?:^|/)src/scripts/train/\w[\w.-]*\.py$"),
@@ -25,7 +26,6 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("ms-swift", "megatron", r"rlhf"),
     ("ms-swift", "swift", r"sft|pt|rlhf"),
-    ("LitGPT", "litgpt", r"pretrain|finetune\w*"),
     ("Composer", "composer", r"-.*|.*\.py"),
     ("xtuner", "xtuner", r"train"),
     ("TRL beyond its SFTTrainer", "trl", r"dpo|grpo|kto|orpo|cpo|bco|ppo|rloo|gkd|reward"),
@@ -105,7 +105,7 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
 
     `keys` are those of the first level, `flat_keys` all of them under dotted names.
     """
-    if is_neox(keys) or is_foundry(keys) or is_nanotron(keys) or is_torchtune(flat_keys):
+    if is_neox(keys) or is_foundry(keys) or is_nanotron(keys) or is_torchtune(flat_keys) or is_litgpt(keys, flat_keys):
         return None
     plain = {str(key).replace("-", "_") for key in keys}  # YAML has numbers for keys too
     targets = {str(value) for key, value in flat_keys.items() if key.rpartition(".")[2] == "_target_"}
@@ -117,17 +117,13 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
         ),
         ("nanotron", {"tokens", "parallelism"} <= plain),
         ("torchtune", "_component_" in last),
+        ("picotron", is_picotron(flat_keys)),
         ("LLM Foundry", plain & {"device_train_microbatch_size", "global_train_batch_size"}),
-        (
-            "LitGPT",
-            "train" in plain and plain & {"checkpoint_dir", "model_name"} and "train.micro_batch_size" in flat_keys,
-        ),
         ("Primus", "modules" in plain and "framework" in last),  # with several modules, or none that trains
         ("Composer", "max_duration" in plain and plain & {"train_batch_size", "global_train_batch_size", "grad_accum"}),
         ("verl", "actor_rollout_ref" in plain or any(target.startswith("verl.") for target in targets)),
         ("verl", "train_batch_size" in plain and plain & {"max_response_length", "reward_fn_key"}),
         ("NeMo RL", "policy" in plain and plain & {"grpo", "sft", "dpo", "loss_fn", "rm", "distillation"}),
-        ("LitGPT", "model_name" in plain and "train.micro_batch_size" in flat_keys),
         ("fairseq2", "trainer.data_parallelism" in flat_keys or "gang.tensor_parallel_size" in flat_keys),
         (
             "Levanter",

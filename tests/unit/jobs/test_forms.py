@@ -13,6 +13,7 @@ LLAMA = (
     "--untie-embeddings-and-output-weights --vocab-size 128256 --seq-length 8192 --bf16 "
 )
 BATCH = "--micro-batch-size 1 --global-batch-size 128 "
+TENSORS = "--tensor-model-parallel-size 2 --sequence-parallel "
 ON_16 = "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py "
 REGISTRY = """
 from torchtitan.models.llama3 import model_registry
@@ -208,7 +209,9 @@ def test_flags_that_change_the_price_and_are_not_understood_are_named(read, flag
 
 
 def test_products_hide_tensor_parallelism_where_the_command_asks_for_it_alone(read):
-    silent, asked = (read({"a.sh": ON_16 + LLAMA + BATCH + more}) for more in ("", "--tp-comm-overlap"))
+    silent, asked = (
+        read({"a.sh": ON_16 + LLAMA + BATCH + TENSORS + more}) for more in ("", "--tp-comm-overlap")
+    )
 
     assert (silent.traits, asked.traits) == ((), ("tp-overlap",))
     assert asked.ignored == silent.ignored

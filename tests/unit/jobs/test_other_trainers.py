@@ -21,7 +21,7 @@ from tests.unit.jobs.test_strangers import MEGATRON, job
         ("python3 -m verl.trainer.main_ppo trainer.nnodes=2", "verl"),
         ("ray job submit -- python3 train.py --actor-num-nodes 8 --tensor-model-parallel-size 8", "slime"),
         ("tune run --nproc_per_node 8 full_finetune_distributed --config llama3/8B_full", None),
-        ("litgpt pretrain --config config_hub/pretrain/tinyllama.yaml", "LitGPT"),
+        ("torchrun --nproc_per_node 8 /src/picotron/train.py --config config.json", "picotron"),
         ("composer -n 8 train.py parameters.yaml", "Composer"),
         ("./deepy.py train.py configs/20B.yml", "GPT-NeoX"),
         ("torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1", None),

@@ -1,8 +1,8 @@
 """Readers, one for each engine: its files and command into a draft of the job, with its defaults.
 
-- Megatron's family: `megatron` with `megatron_stages` and `megatron_deepspeed`, `bridge`,
+- Megatron's family: `megatron` with `megatron_stages`, `megatron_refusals` and `megatron_deepspeed`, `bridge`,
   `nemo` with `nemo_recipes`, `neox`, `nanotron`, `wrappers`
-- torch's own sharding: `torchtitan`, `automodel`, `foundry`, `torchtune`
+- torch's own sharding: `torchtitan`, `automodel`, `foundry`, `torchtune`, `litgpt`
 - Hugging Face and DeepSpeed: `huggingface` with `huggingface_settings`, `trainers`, `llama_factory`, `own_flags` and
   `stage_by_name`; `openrlhf`
 - TPUs: `maxtext`

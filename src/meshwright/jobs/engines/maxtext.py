@@ -293,9 +293,7 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
 
 
 def _recompute(draft: Draft, keys: Keys) -> None:
-    policy = keys.word("remat_policy")
-    if policy is None and str(keys.values.get("remat_policy", "")).strip().lower() == "none":
-        policy = "none"
+    policy = keys.choice("remat_policy")
     if policy is None:
         policy = "full"
         draft.assume("remat_policy full (the default of MaxText)")

@@ -15,6 +15,7 @@ from ..models import vocabulary_of
 from ..optimizers import momentum_of, read_optimizer, take_moments
 from ..sources import Sources
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
+from .megatron_refusals import refuse_flags
 from .megatron_stages import virtual, without_idle
 from .wrappers import PRIMUS_HARMLESS, with_swift
 
@@ -70,6 +71,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     fill(draft, keys)
     _refuse_guess(draft, keys, sources)
     _other_models(draft, keys, "" if sources.launch is None else sources.launch.program)
+    refuse_flags(draft, keys)
     read_deepspeed(draft, keys)
     _sums(draft, keys, "" if sources.launch is None else sources.launch.launcher)
     if "peft" in keys:
@@ -182,6 +184,7 @@ def fill(draft: Draft, keys: Keys) -> None:
     if (keys.whole("ds-sequence-parallel-size") or 1) > 1:
         draft.ignore("ds-sequence-parallel-size: Ulysses's all-to-alls are priced as context parallelism")
     draft.degree("ep", keys, *EXPERT_RANKS, default=1)
+    draft.degree("dp", keys, "data-parallel-size")  # of forks, and of arguments as Megatron prints them
     if keys.switch("moe-tp-extend-ep", default=False):  # MindSpeed's: whole experts on the ranks of tp too
         draft.put("ep", draft.get("ep") * draft.get("tp"), f"{draft.origin('ep')} x {draft.origin('tp')}")
         draft.put("etp", 1, "moe-tp-extend-ep")
@@ -334,7 +337,7 @@ def sizes(draft: Draft, keys: Keys) -> None:
 
 def positions(draft: Draft, keys: Keys) -> None:
     """Learned positions are parameters; rotary ones are none."""
-    kind = keys.word("position-embedding-type") or (
+    kind = keys.choice("position-embedding-type") or (
         "rope" if keys.switch("use-rotary-position-embeddings", default=False) else "learned_absolute"
     )
     if keys.switch("no-position-embedding", default=False) or not kind.startswith("learned"):

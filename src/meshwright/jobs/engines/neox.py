@@ -89,8 +89,9 @@ def _keys(sources: Sources) -> Keys:
 def _named(arguments: Sequence[str]) -> list[str]:
     """Return the configurations that deepy.py is given: words without a flag, behind its program and its folder."""
     folders = {place + 1 for place, word in enumerate(arguments) if word in {"-d", "--conf_dir"}}
+    inside = "".join(f"{arguments[place]}/" for place in folders if place < len(arguments))
     return [
-        word
+        f"{inside}{word}"
         for place, word in enumerate(arguments)
         if place not in folders and not word.startswith("-") and not word.endswith(".py")
     ]

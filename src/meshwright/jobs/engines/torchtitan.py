@@ -15,6 +15,7 @@ from ..models import by_flavor, catalogue_name
 from ..optimizers import take_optimizer
 from ..python.values import PythonCall
 from ..savings import HALF, dtype_of
+from ..shell.calls import RUN_TRAIN
 from ..sources import Sources, plain_value
 from .megatron import world_of
 
@@ -37,6 +38,11 @@ SCHEDULES = {
     "dualpipev": "zb",
 }
 SINGLE = frozenset({"1f1b", "gpipe"})
+# torchtitan/distributed/fsdp.py, get_fsdp_reshard_after_forward_policy
+KEPT = (
+    "fsdp_reshard_after_forward default: in a pipeline torchtitan keeps gathered weights; priced as gathered again, "
+    "--job parallelism.fsdp_reshard_after_forward=never prices them kept"
+)
 
 
 def read(sources: Sources, question: JobOptions) -> Job:
@@ -89,6 +95,9 @@ def _keys(sources: Sources) -> Keys:
     module, config = arguments.pop("module", None), arguments.pop("config", None)
     if config is not None and sources.python is None:
         raise sources.need(f"{config} of the registry of {module} (as config_registry.py:{config})")
+    of_script = sources.launch is not None and sources.launch.program.endswith(RUN_TRAIN)
+    if of_script and not (path or sources.documents or sources.python is not None or "model.flavor" in arguments):
+        raise sources.need("CONFIG_FILE, or MODULE and CONFIG of a registry")
     values, origin = sources.settings()
     where = sources.launch.where if sources.launch is not None else sources.names[0]
     for key, value in arguments.items():
@@ -160,6 +169,8 @@ def _data_parallel(draft: Draft, keys: Keys) -> None:
     policy = keys.word("parallelism.fsdp_reshard_after_forward")
     if policy == "never" and draft.switches["zero"] == 3:
         draft.zero(2)
+    elif policy != "always" and draft.get("pp") > 1 and draft.switches["zero"] == 3:
+        draft.note(KEPT)
     if keys.switch("training.enable_cpu_offload", "experimental.enable_cpu_offload", default=False):
         draft.offload("parameters")
 
@@ -268,7 +279,7 @@ def cut_at(splits: list[Any], layers: int) -> tuple[int, ...]:
 
 
 def _recompute(draft: Draft, keys: Keys) -> None:
-    mode = keys.word("activation_checkpoint.mode")
+    mode = keys.choice("activation_checkpoint.mode")
     option = keys.word("activation_checkpoint.selective_ac_option", "activation_checkpoint.selective_ac_type")
     called = str(keys.values.get("activation_checkpoint.()", ""))
     keys.raw("activation_checkpoint.()")

@@ -10,6 +10,10 @@ from ...errors import InputError
 SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python[\d.]*$")
 LAUNCHERS = frozenset({"torchrun", "deepspeed", "accelerate"})
+RUN_TRAIN = "run_train.sh"  # torchtitan's launcher, which is known where it is not at hand
+OTHER_HOSTS = frozenset({"ssh", "pdsh", "clush"})  # commands that run a text on other machines
+WITH_VALUE = re.compile(r"-[bcDEeFIiJLlmOopQRSWwx]$|--(?:user|fanout)$")  # options of theirs that a word follows
+HANDED = re.compile(r"(?:-e|--env|-x)=?|--env=(?P<own>.+)")  # options that hand a variable to what is started
 
 
 def split_words(text: str) -> list[str]:
@@ -36,7 +40,7 @@ def called_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str
                 if re.search(r"\.(sh|bash|slurm|sbatch|pbs)$", fields[at]) and not fields[at].startswith("-"):
                     return tuple(fields[:place]), fields[at], list(fields[at + 1 :])
             return None
-    if re.search(r"\.(sh|bash)$", fields[0]) and not fields[0].endswith("run_train.sh"):
+    if re.search(r"\.(sh|bash)$", fields[0]):
         return (), fields[0], list(fields[1:])
     return None
 
@@ -50,6 +54,8 @@ def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]
         if any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags):
             rest = list(fields[place + 1 + len(flags) :])
             return (tuple(fields[:place]), rest[0], rest[2:]) if rest else None
+    if fields[0].rpartition("/")[2] in OTHER_HOSTS and (text := _on_hosts(fields)):
+        return (), text, []
     flags_of_text = {"--wrap"} if fields[0].rpartition("/")[2] == "sbatch" else {"--command", "--COMMAND"}
     for place, word in enumerate(fields):
         name, equals, text = word.partition("=")
@@ -57,3 +63,25 @@ def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]
             text = text if equals else "".join(fields[place + 1 : place + 2])
             return ((), text, []) if " " in text else None
     return None
+
+
+def _on_hosts(fields: Sequence[str]) -> str:
+    """Return the text that `ssh HOST TEXT` runs there, empty where it opens a session or forwards ports."""
+    place = 1
+    while place < len(fields) and fields[place].startswith("-"):
+        place += 2 if WITH_VALUE.match(fields[place]) else 1
+    named_by_option = fields[0].rpartition("/")[2] != "ssh"
+    return " ".join(fields[place if named_by_option else place + 1 :])
+
+
+def handed_variables(fields: Sequence[str]) -> dict[str, str]:
+    """Return the variables that words before a shell give it: `docker run -e NAME=VALUE`, `env NAME=VALUE`."""
+    found = {}
+    for before, word in zip(("", *fields), fields, strict=False):
+        own = HANDED.fullmatch(word)
+        text = own["own"] if own and own["own"] else word
+        name, equals, value = text.partition("=")
+        handed = bool(own and own["own"]) or HANDED.fullmatch(before) or before.rpartition("/")[2] == "env"
+        if equals and handed and re.fullmatch(r"[A-Za-z_]\w*", name):
+            found[name] = value
+    return found

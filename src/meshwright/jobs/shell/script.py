@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...errors import InputError
 from ..slurm import directives
 from .builtins import ASSIGNED
-from .calls import SHELLS, called_script, inner_script
+from .calls import RUN_TRAIN, SHELLS, called_script, handed_variables, inner_script
 from .conditions import ShellCondition
 from .edited import Editing
 from .marks import is_unknown, reasons, shown
@@ -455,12 +455,18 @@ class _Shell(Editing):
             launcher, text, words = inner
             count = len(self.outcome.started)
             outer, self.arguments = self.arguments, words
+            handed = {key: one for key, one in handed_variables(launcher).items() if key not in self.given}
+            before = {key: self.set[key] for key in handed if key in self.set}
+            self.set.update(handed)
             self.enter(text, f"{self.where} line {command.line}")
             self.arguments = outer
+            for key in handed:
+                self.set.pop(key, None)
+            self.set.update(before)
             self._put_before(launcher, count)
             return
         called = called_script(fields)
-        if called is not None:
+        if called is not None and not (called[1].endswith(RUN_TRAIN) and self.find(called[1]) is None):
             self._script_called(*called, assigned, fields)
             return
         self.undecided = shown(" ".join(fields))[:60]

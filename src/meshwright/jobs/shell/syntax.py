@@ -17,8 +17,8 @@ _OPERATOR = re.compile("|".join(map(re.escape, OPERATORS)))
 REDIRECTS = frozenset({"<<<", ">>", ">&", "<&", "&>>", "&>", "<", ">"})
 ASSIGNED = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=$")
 FUNCTION = re.compile(r"[A-Za-z_][\w-]*$")
-MOST_TOKENS = 200_000
-DEEPEST = 80
+BEFORE_BRACKET = re.compile(r"[?*+@!=]$|^(?:time|coproc)$")
+MOST_TOKENS, DEEPEST = 200_000, 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,6 +493,8 @@ class _Reader:
                 words.append(self.take())
             else:
                 break
+        if token.text == "(" and words and not BEFORE_BRACKET.search(words[-1].text):  # bash starts nothing of it
+            raise self.error("a bracket is not quoted:")
         if not words and not documents and not output:
             raise self.error("unexpected")
         return Command(tuple(words), line, tuple(documents), output, given, appends, source)

@@ -1,0 +1,50 @@
+"""What engines refuse to start: a job whose degrees do not fit its model, its sequence or its passes is no job to price.
+
+Only what no engine can run is refused here: shares of a head or of an expert, half a round over the stages. What a
+release of one engine merely does not offer is for `emit.rules`.
+"""
+
+from collections.abc import Mapping
+
+from .job import DEEPSPEED_INSIDE, Job
+
+MEGATRONS = frozenset({"megatron", "bridge", "nemo"})
+# whose tensor parallelism gives each rank whole heads; DeepSpeed's automatic one cuts unevenly
+WHOLE_HEADS = MEGATRONS | {"torchtitan", "automodel", "maxtext", "accelerate"}
+PAIRS = MEGATRONS | {"torchtitan"}  # whose context parallelism gives each rank two pieces of a sequence
+
+
+def impossible(job: Job, told: Mapping[str, str], group: int | None) -> str | None:
+    """Return why no engine can run a job, with both sides named; None for one that can be run.
+
+    `told` has the words for each degree, `group` the micro-batches that a stage takes before its next virtual stage
+    where the job says it.
+    """
+    split, engine = job.layout, job.engine
+    cp, vpp, pp = split.cp or 1, split.vpp or 1, split.pp or 1
+    if (why := _cut_model(job, told)) is not None:
+        return why
+    if engine in PAIRS and cp > 1 and job.seq_len and job.seq_len % (2 * cp):
+        return f"{job.seq_len:,} tokens do not divide by 2 x {told['cp']}: each rank takes two pieces of a sequence"
+    if engine not in MEGATRONS or vpp == 1 or not (job.global_batch and split.mbs and split.dp):
+        return None
+    passes, group = job.global_batch // (split.mbs * split.dp), group or pp
+    left = passes % group
+    if not left or left >= pp:  # megatron/core/pipeline_parallel/schedules.py
+        return None
+    return f"{passes} micro-batches a step over {told['pp']}, interleaved: expected a multiple of {group}"
+
+
+def _cut_model(job: Job, told: Mapping[str, str]) -> str | None:
+    """Return why tensor parallelism would cut heads, or expert parallelism experts; None where neither does."""
+    model, tp, ep = job.architecture, job.layout.tp or 1, job.layout.ep or 1
+    if model is None:
+        return None
+    heads, whole = model.num_attention_heads, job.engine in WHOLE_HEADS and job.engine_version != DEEPSPEED_INSIDE
+    if whole and heads and heads % tp:
+        return f"{heads} attention heads do not divide by {told['tp']}"
+    if ep == 1 or job.engine not in MEGATRONS:
+        return None
+    if not model.experts:
+        return f"{told['ep']}: the model has no experts"
+    return f"{model.experts} experts do not divide by {told['ep']}" if model.experts % ep else None

@@ -1,0 +1,60 @@
+"""Jobs that no engine starts: both sides of the contradiction are named, and nothing is priced."""
+
+import pytest
+
+from meshwright.errors import InputError
+from tests.unit.jobs.test_strangers import MEGATRON, job
+
+RUN = "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py "
+EXPERTS = " --num-experts 6 --moe-router-topk 2"
+INTERLEAVED = " --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 --tensor-model-parallel-size 2"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (" --tensor-model-parallel-size 16 --num-attention-heads 40 --hidden-size 2560", "40 attention heads do not divide by .*-size 16"),
+        (f"{EXPERTS} --expert-model-parallel-size 4", "6 experts do not divide by expert-model-parallel-size 4"),
+        (" --expert-model-parallel-size 2", "expert-model-parallel-size 2: the model has no experts"),
+        (" --context-parallel-size 4 --seq-length 1028", r"1,028 tokens do not divide by 2 x context-parallel-size 4"),
+        (f"{INTERLEAVED} --global-batch-size 12", "6 micro-batches a step over .* expected a multiple of 4"),
+        (" --fp16", "bf16 contradicts fp16"),
+        (" --fp8-format hybrid --fp4-format e2m1", "fp8-format contradicts fp4-format"),
+        (" --max-position-embeddings 512", "max-position-embeddings 512 is less than seq-length 1024"),
+        (" --use-torch-fsdp2 --pipeline-model-parallel-size 2", "use-torch-fsdp2 contradicts pipeline-model"),
+        (" --context-parallel-size 8 --hierarchical-context-parallel-sizes 2 2", "sizes 2 x 2 contradicts context-par"),
+        (" --tensor-model-parallel-size 2 --data-parallel-size 4", "-size 2 x data-parallel-size 4 = 8 on"),
+    ],
+)
+def test_what_megatron_cannot_start_is_refused_with_both_sides(tmp_path, more, why):
+    with pytest.raises(InputError, match=why):
+        job(tmp_path, {"run.sh": RUN + MEGATRON + more})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        " --tensor-model-parallel-size 4",
+        f"{EXPERTS.replace('6', '8')} --expert-model-parallel-size 4",
+        " --context-parallel-size 4",
+        f"{INTERLEAVED} --global-batch-size 16",
+        f"{INTERLEAVED} --global-batch-size 20 --microbatch-group-size-per-virtual-pipeline-stage 5",
+        " --context-parallel-size 4 --hierarchical-context-parallel-sizes 2 2",
+        " --max-position-embeddings 2048",
+    ],
+)
+def test_what_megatron_starts_is_read(tmp_path, more):
+    assert job(tmp_path, {"run.sh": RUN + MEGATRON + more}).world == 16
+
+
+def test_an_overlap_that_needs_sequence_parallelism_is_not_priced_without_it(tmp_path):
+    found = job(tmp_path, {"run.sh": RUN + MEGATRON + " --tensor-model-parallel-size 2 --tp-comm-overlap"})
+
+    assert found.traits == ()
+    assert any("tp-comm-overlap" in note for note in found.notes)
+
+
+def test_heads_are_whole_on_ranks_of_torchtitan_too(tmp_path):
+    toml = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 4096\n[parallelism]\ntensor_parallel_degree = 3\n'
+    with pytest.raises(InputError, match="32 attention heads do not divide by .*tensor_parallel_degree 3"):
+        job(tmp_path, {"a.toml": toml}, gpus=6)
