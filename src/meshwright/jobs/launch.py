@@ -52,9 +52,10 @@ STARTERS = {
 # commands that handle the files they name, and start none of them
 OF_FILES = frozenset(
     (
-        "cp mv rm ln cat head tail sed awk grep ls find diff touch chmod "
-        "chown wget curl scp rsync tar unzip git gsutil aws patch dos2unix tee zip stat"
-    ).split()
+        *("cp", "mv", "rm", "ln", "cat", "head", "tail", "sed", "awk", "grep", "ls"),
+        *("find", "diff", "touch", "chmod", "chown", "wget", "curl", "scp", "rsync", "tar", "unzip"),
+        *("git", "gsutil", "aws", "patch", "dos2unix", "tee", "zip", "stat"),
+    )
 )
 OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate"})  # launchers that start nothing but a training
 LAUNCHERS = frozenset({"srun", "mpirun", "mpiexec", "torchrun", "deepspeed"})
@@ -163,13 +164,12 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     program_at = _program(words, place, launcher)
     if program_at is None:
         return None
-    program, arguments = words[program_at], words[program_at + 1 :]
+    program, arguments = words[program_at], [*_of_run_train(words[program_at], one), *words[program_at + 1 :]]
     program = SWIFT if SWIFT_PROGRAM.search(program) else program
     engine = _engine_by(owner, program, arguments, launcher)
     if engine is None or (engine == "huggingface" and is_unknown(program)):
         return None
     options = words[place + 1 : program_at]
-    arguments = [*_of_run_train(program, one), *arguments]
     if not launcher and (own_words := own_launcher(program.rpartition("/")[2], arguments)) is not None:
         launcher, options, arguments = own_words
     if launcher == "composer":  # composer/cli/launcher.py

@@ -1,4 +1,4 @@
-"""What engines refuse to start: a job whose degrees do not fit its model, its sequence or its passes is no job to price.
+"""Refusals of engines: jobs whose degrees do not fit their model, their sequence or their passes are not priced.
 
 Only what no engine can run is refused here: shares of a head or of an expert, half a round over the stages. What a
 release of one engine merely does not offer is for `emit.rules`.

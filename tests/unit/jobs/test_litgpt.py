@@ -37,7 +37,8 @@ lora_r: 32
 lora_alpha: 16
 train: {global_batch_size: 8, micro_batch_size: 2, max_seq_length: 512}
 """
-OWN = """model_config: {name: own, n_layer: 24, n_embd: 2048, n_head: 16, n_query_groups: 4, bias: false, block_size: 1024,
+OWN = """model_config: {name: own, n_layer: 24, n_embd: 2048, n_head: 16, n_query_groups: 4, bias: false,
+  block_size: 1024,
   norm_class_name: RMSNorm, mlp_class_name: LLaMAMLP, intermediate_size: 5632, vocab_size: 50254}
 train: {global_batch_size: 64, micro_batch_size: 8}
 devices: 4
@@ -62,7 +63,12 @@ def test_tuning_all_weights_on_several_ranks_repeats_each_block_and_on_one_none(
     several = job(tmp_path, {"full.yaml": WHOLE})
     one = job(tmp_path, {"one.yaml": WHOLE.replace("devices: 4\n", "")})
 
-    assert (several.world, several.layout.zero, several.layout.recompute, several.layout.replicas) == (4, 3, "full", None)
+    assert (several.world, several.layout.zero, several.layout.recompute, several.layout.replicas) == (
+        4,
+        3,
+        "full",
+        None,
+    )
     assert (one.world, one.layout.zero, one.layout.recompute) == (1, 0, "none")
     assert several.stack == "litgpt"
     assert setting_of_job(several, JobQuestion(cluster="dgx-h100"), load_catalogue()).stack == "litgpt"
@@ -111,7 +117,9 @@ def test_ranks_of_fabric_run_are_the_jobs(tmp_path):
 
 
 def test_nodes_of_slurm_give_the_ranks_and_contradict_others(tmp_path):
-    script = "#!/bin/bash\n#SBATCH --nodes=%d\n#SBATCH --ntasks-per-node=8\nsrun litgpt pretrain --config scratch.yaml\n"
+    script = (
+        "#!/bin/bash\n#SBATCH --nodes=%d\n#SBATCH --ntasks-per-node=8\nsrun litgpt pretrain --config scratch.yaml\n"
+    )
     files = {"scratch.yaml": SCRATCH}
 
     found = job(tmp_path, {**files, "go.sh": script % 2}, str(tmp_path / "go.sh"))
@@ -155,3 +163,16 @@ def test_what_litgpt_refuses_is_refused(tmp_path, text, why):
 def test_methods_that_are_not_read_are_refused_by_their_name(tmp_path):
     with pytest.raises(InputError, match="LitGPT's finetune_adapter_v2 is not read"):
         job(tmp_path, {"go.sh": "litgpt finetune_adapter_v2 meta-llama/Llama-2-7b-hf --devices 2\n"})
+
+
+def test_what_only_the_running_job_knows_is_no_default(tmp_path):
+    words = "litgpt finetune_full --config full.yaml %s\n"
+    files = {"full.yaml": WHOLE}
+
+    devices = job(tmp_path, {**files, "a.sh": words % "--devices $GPUS"}, str(tmp_path / "a.sh"))
+    assert "--gpus" in devices.asked
+    batch = job(tmp_path, {**files, "b.sh": words % "--train.global_batch_size $(./size)"}, str(tmp_path / "b.sh"))
+    assert batch.asked == ("--global-batch",)
+    for flag in ("--num_nodes", "--train.micro_batch_size", "--precision"):
+        with pytest.raises(InputError, match="is not set in the files"):
+            job(tmp_path, {**files, "c.sh": words % f"{flag} $X"}, str(tmp_path / "c.sh"))

@@ -7,13 +7,18 @@ from tests.unit.jobs.test_strangers import MEGATRON, job
 
 RUN = "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py "
 EXPERTS = " --num-experts 6 --moe-router-topk 2"
-INTERLEAVED = " --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 --tensor-model-parallel-size 2"
+INTERLEAVED = (
+    " --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 --tensor-model-parallel-size 2"
+)
 
 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (" --tensor-model-parallel-size 16 --num-attention-heads 40 --hidden-size 2560", "40 attention heads do not divide by .*-size 16"),
+        (
+            " --tensor-model-parallel-size 16 --num-attention-heads 40 --hidden-size 2560",
+            "40 attention heads do not divide by .*-size 16",
+        ),
         (f"{EXPERTS} --expert-model-parallel-size 4", "6 experts do not divide by expert-model-parallel-size 4"),
         (" --expert-model-parallel-size 2", "expert-model-parallel-size 2: the model has no experts"),
         (" --context-parallel-size 4 --seq-length 1028", r"1,028 tokens do not divide by 2 x context-parallel-size 4"),
@@ -55,6 +60,7 @@ def test_an_overlap_that_needs_sequence_parallelism_is_not_priced_without_it(tmp
 
 
 def test_heads_are_whole_on_ranks_of_torchtitan_too(tmp_path):
-    toml = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 4096\n[parallelism]\ntensor_parallel_degree = 3\n'
+    toml = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 4096\n'
+    toml += "[parallelism]\ntensor_parallel_degree = 3\n"
     with pytest.raises(InputError, match="32 attention heads do not divide by .*tensor_parallel_degree 3"):
         job(tmp_path, {"a.toml": toml}, gpus=6)

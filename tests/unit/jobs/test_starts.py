@@ -19,6 +19,7 @@ def llama3_8b() -> Trainer.Config:
         parallelism=ParallelismConfig(tensor_parallel_degree=2),
     )
 """
+TOML = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 4096\n'
 RUN_TRAIN = """#!/bin/bash
 NGPU=${NGPU:-"8"}
 torchrun --nproc_per_node=${NGPU} -m torchtitan.train --module ${MODULE:-llama3} --config ${CONFIG:-debug} "$@"
@@ -64,10 +65,13 @@ def test_files_of_neox_in_the_folder_that_deepy_is_told_are_found(tmp_path):
 
 
 def test_a_yaml_of_llm_foundry_beside_its_command_is_found(tmp_path):
-    yaml = "max_seq_len: 1024\nmodel: {name: mpt_causal_lm, d_model: 1024, n_heads: 8, n_layers: 4, vocab_size: 50368}\n"
-    yaml += "global_train_batch_size: 64\ndevice_train_microbatch_size: 4\nfsdp_config: {sharding_strategy: FULL_SHARD}\n"
+    yaml = (
+        "max_seq_len: 1024\nmodel: {name: mpt_causal_lm, d_model: 1024, n_heads: 8, n_layers: 4, vocab_size: 50368}\n"
+    )
+    yaml += "global_train_batch_size: 64\ndevice_train_microbatch_size: 4\nfsdp_config: {cpu_offload: false}\n"
+    words = "composer -n 8 --world_size 8 train.py m.yaml\n"
 
-    found = job(tmp_path, {"m.yaml": yaml, "run.sh": "composer -n 8 --world_size 8 train.py m.yaml\n"}, str(tmp_path / "run.sh"))
+    found = job(tmp_path, {"m.yaml": yaml, "run.sh": words}, str(tmp_path / "run.sh"))
 
     assert (found.world, found.layout.zero, found.layout.mbs) == (8, 3, 4)
 
@@ -95,7 +99,7 @@ def test_a_bracket_that_bash_refuses_is_refused(tmp_path):
 
 
 def test_none_is_a_choice_where_nothing_said_means_another(tmp_path):
-    toml = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 4096\n[activation_checkpoint]\nmode = "none"\n'
+    toml = TOML + '[activation_checkpoint]\nmode = "none"\n'
     flags = PLAIN.replace("--bf16", "--bf16 --position-embedding-type none --max-position-embeddings 4096")
 
     assert job(tmp_path, {"a.toml": toml}, gpus=8).layout.recompute == "none"
@@ -105,7 +109,7 @@ def test_none_is_a_choice_where_nothing_said_means_another(tmp_path):
 
 
 def test_weights_that_torchtitan_keeps_in_a_pipeline_are_said(tmp_path):
-    toml = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 4096\n[parallelism]\npipeline_parallel_degree = 2\n'
+    toml = TOML + "[parallelism]\npipeline_parallel_degree = 2\n"
 
     assert any("keeps gathered weights" in note for note in job(tmp_path, {"a.toml": toml}, gpus=8).notes)
     always = job(tmp_path, {"a.toml": toml + 'fsdp_reshard_after_forward = "always"\n'}, gpus=8)

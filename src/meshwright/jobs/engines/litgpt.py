@@ -10,7 +10,7 @@ from typing import Any
 
 from ..draft import Draft, JobOptions
 from ..job import Job
-from ..keys import Keys
+from ..keys import Keys, as_whole
 from ..launch import Launch, flags_of
 from ..optimizers import momentum_of, read_optimizer
 from ..sources import Sources, named_arguments, plain_value
@@ -47,6 +47,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
         raise draft.refused(f"LitGPT's {method} is not read: say the layout with --layout")
     for name in ("tp", "pp", "cp"):
         draft.put(name, 1, f"{name} 1")
+    if doubt := keys.doubtful("num_nodes", "precision", "quantize", "lora_r"):
+        raise draft.refused(f"{doubt}: is not set in the files; say --job NAME=VALUE")
     ranks = _ranks(draft, keys, sources.launch, method)
     _model(draft, keys, method)
     named = _precision(draft, keys)
@@ -120,7 +122,6 @@ def _method_of(keys: Keys, draft: Draft) -> str:
 
 def _ranks(draft: Draft, keys: Keys, launch: Launch | None, method: str) -> int | None:
     """Set the ranks, and how many copies FSDP keeps; return the ranks, None where nothing says them."""
-    options = {} if launch is None else flags_of(launch.options)
     nodes = keys.whole("num_nodes", least=1)
     told = keys.told("num_nodes") if nodes else ""
     started = None if launch is None else launch.nodes
@@ -130,7 +131,7 @@ def _ranks(draft: Draft, keys: Keys, launch: Launch | None, method: str) -> int 
         nodes, told = started
     if nodes is None:
         nodes, told = 1, "num_nodes 1 (the default of LitGPT)"
-    devices, of_devices = _devices(keys, options, launch, method)
+    devices, of_devices = _devices(draft, keys, launch, method)
     if devices is None and draft.question.gpus is not None:
         if draft.question.gpus % nodes:
             raise draft.refused(f"--gpus {draft.question.gpus} is not a multiple of {told}")
@@ -145,17 +146,18 @@ def _ranks(draft: Draft, keys: Keys, launch: Launch | None, method: str) -> int 
     return ranks
 
 
-def _devices(keys: Keys, options: dict[str, object], launch: Launch | None, method: str) -> tuple[int | None, str]:
+def _devices(draft: Draft, keys: Keys, launch: Launch | None, method: str) -> tuple[int | None, str]:
     """Return the ranks of a node and what says them; None where LitGPT takes all GPUs that it finds."""
-    for value in (options.get("devices"), keys.raw("devices")):
-        if str(value) in {"auto", "-1"}:
-            break
-        if value is not None:
-            number = keys.whole("devices", least=1) if value is keys.raw("devices") else int(str(value))
-            return number, f"devices {value}"
-    else:
-        if method != FROM_SCRATCH:
-            return 1, "devices 1 (the default of LitGPT)"
+    options = {} if launch is None else flags_of(launch.options)
+    if (started := as_whole(options.get("devices"))) is not None and started > 0:  # of `fabric run`
+        return started, f"devices {started}"
+    number = keys.whole("devices", least=-1)
+    if number is not None and number > 0:
+        return number, keys.told("devices")
+    if "devices" not in keys and method != FROM_SCRATCH:
+        return 1, "devices 1 (the default of LitGPT)"
+    if doubt := keys.doubtful("devices"):
+        draft.note(f"{doubt} is known only where the job runs")
     per_node = None if launch is None else launch.per_node
     return (None, "") if per_node is None else per_node
 
@@ -263,11 +265,13 @@ def _adapters(draft: Draft, keys: Keys, named: str, *, several: bool) -> None:
 def _batch(draft: Draft, keys: Keys, method: str, ranks: int | None) -> None:
     """Set the batch as LitGPT rounds it: each rank's share of a step down, in passes down."""
     whole, each = BATCHES[method]
-    asked, mbs = keys.whole("train.global_batch_size", least=1), keys.whole("train.micro_batch_size", least=1)
-    for name, value, default in (("global_batch_size", asked, whole), ("micro_batch_size", mbs, each)):
-        if value is None:
+    mbs = draft.take_batch("mbs", keys, "train.micro_batch_size") or each
+    total = draft.take_batch("global", keys, "train.global_batch_size") or whole
+    if draft.batch_open:
+        return
+    for name, default in (("global_batch_size", whole), ("micro_batch_size", each)):
+        if f"train.{name}" not in keys:
             draft.assume(f"{name} {default} (the default of LitGPT)")
-    total, mbs = asked or whole, mbs or each
     told = f"global_batch_size {total}"
     draft.batch["mbs"] = (mbs, f"micro_batch_size {mbs}")
     if ranks is None:
