@@ -21,7 +21,7 @@ HARMLESS = (
     r"train\.(?:weight_decay|beta[12]|decay_lr)|lora_(?:alpha|dropout)|seed|out_dir|resume|logger_name|io_dir",
     r"tokenizer_dir|initial_checkpoint_dir|access_token|name|model_config\.(?:name|hf_config.*|norm_eps|rope_.*|gelu_.*)",
     r"model_config\.(?:parallel_residual|shared_attention_norm|rotary_.*|scale_embeddings|block_size|vocab_size)",
-    r"model_config\.(?:padding_multiple|padded_vocab_size|attn_bias|lm_head_bias|norm_[12]|.*softcapping|rope_.*)",
+    r"model_config\.(?:padding_multiple|padded_vocab_size|n_expert_per_token|attn_bias|lm_head_bias|norm_[12]|.*softcapping|rope_.*)",
 )
 FROM_SCRATCH, WHOLE, ADAPTERS = "pretrain", "finetune_full", "finetune_lora"
 BATCHES = {FROM_SCRATCH: (512, 4), WHOLE: (16, 1), ADAPTERS: (16, 1)}  # sequences of a step, and of a pass on one rank
