@@ -16,7 +16,7 @@ from meshwright.backend.hosts.links import _StoredLinks
 from meshwright.files import read_struct
 from meshwright.layout import Layout
 from meshwright.timeline import STEP_PARTS
-from meshwright.traces.chakra_write import write_chakra
+from meshwright.traces.formats.chakra_write import write_chakra
 from meshwright.traces.reading import read_traces
 from meshwright.train.asynchronous.meeting import Address, find_servers
 from meshwright.train.checkpoint.llama import look_at_folder, names_of, rows_of, theirs_of

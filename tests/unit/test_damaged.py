@@ -13,7 +13,7 @@ from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.plan.analytic.calibration import read_calibration
 from meshwright.postmortem.inputs import examine_files
-from meshwright.traces.events import EventStream
+from meshwright.traces.formats.events import EventStream
 from meshwright.traces.reading import read_traces
 from meshwright.train.run.events import read_events
 from meshwright.workload.models import load_model

@@ -81,7 +81,7 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
 
 
 def _write_chakra(folder: Path, ranks: "Sequence[Sequence[RankTrace]]") -> None:
-    from ..traces.chakra_write import write_chakra
+    from ..traces.formats.chakra_write import write_chakra
 
     try:
         written = write_chakra(folder, ranks)

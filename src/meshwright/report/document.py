@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..traces.culprit import Culprit
+from ..traces.stragglers.culprit import Culprit
 from ..traces.summary import RankShares
 from ..traces.usage import Shares
 

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from ..timeline import Span, Timeline, step_parts
-from ..traces.culprit import LEAST_SHARE, LEAST_STEPS, CulpritFinding, find_culprit
-from ..traces.from_timeline import ranks_of_timeline
-from ..traces.meetings import meetings_of
+from ..traces.formats.from_timeline import ranks_of_timeline
+from ..traces.stragglers.culprit import LEAST_SHARE, LEAST_STEPS, CulpritFinding, find_culprit
+from ..traces.stragglers.meetings import meetings_of
 from ..train.run.events import Event
 from ..units import counted, format_time
 

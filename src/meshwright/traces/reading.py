@@ -11,14 +11,14 @@ import msgspec
 from ..errors import InputError
 from ..timeline import parse_chrome_trace
 from ..units import counted
-from . import ascend, chakra, nsys, rocprof
-from .collector import Collector
-from .events import EventStream, TraceHead
-from .from_timeline import ranks_of_timeline
-from .kineto import ranks_of
+from .formats import ascend, chakra, nsys, rocprof
+from .formats.collector import Collector
+from .formats.events import EventStream, TraceHead
+from .formats.from_timeline import ranks_of_timeline
+from .formats.kineto import ranks_of
+from .formats.opening import ZIP, NoTrace, Source, head_of, natural, pieces, trace_sources
+from .formats.parts import RankFacts
 from .model import RankTrace, TracedCall
-from .opening import ZIP, NoTrace, Source, head_of, natural, pieces, trace_sources
-from .parts import RankFacts
 
 MOST_NAMES = 3  # of files that are set aside
 HEAD_BYTES = 4096  # of a file, by which its format is told

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import msgspec
 
 from ..units import format_time
-from .culprit import Culprit, CulpritFinding, find_culprit
 from .intervals import length_s
-from .meetings import Meetings, meetings_of
 from .model import RankTrace
-from .pace import paced
-from .straggler_reason import idle_by
+from .stragglers.culprit import Culprit, CulpritFinding, find_culprit
+from .stragglers.meetings import Meetings, meetings_of
+from .stragglers.pace import paced
+from .stragglers.straggler_reason import idle_by
 from .uneven_steps import uneven_steps
 from .usage import Shares, common_steps, median_of, parts_of, shares_of, steps_of
 

@@ -9,9 +9,9 @@ import pytest
 
 from meshwright.report.late_ranks import late_ranks, waited_share
 from meshwright.timeline import Span, Timeline, middle_steps, step_parts, typical_step
-from meshwright.traces.culprit import find_culprit
-from meshwright.traces.from_timeline import ranks_of_timeline
-from meshwright.traces.meetings import meetings_of
+from meshwright.traces.formats.from_timeline import ranks_of_timeline
+from meshwright.traces.stragglers.culprit import find_culprit
+from meshwright.traces.stragglers.meetings import meetings_of
 
 SAID = re.compile(
     r"rank (?P<rank>\d+) comes last to the collectives and costs (?P<cost>[\d.]+) ms a step of the "

@@ -8,10 +8,10 @@ import torch
 from torch.profiler import ExecutionTraceObserver
 
 from meshwright.errors import InputError
-from meshwright.traces.chakra import ESTIMATED, _messages
-from meshwright.traces.chakra_write import write_chakra
-from meshwright.traces.opening import Source
-from meshwright.traces.protobuf import field, fields, numbers, varint
+from meshwright.traces.formats.chakra import ESTIMATED, _messages
+from meshwright.traces.formats.chakra_write import write_chakra
+from meshwright.traces.formats.opening import Source
+from meshwright.traces.formats.protobuf import field, fields, numbers, varint
 from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
 from tests.unit.traces.jobs import Job

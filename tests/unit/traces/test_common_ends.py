@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from meshwright.traces.common_ends import groups_by_ends
 from meshwright.traces.reading import read_traces
+from meshwright.traces.stragglers.common_ends import groups_by_ends
 from meshwright.traces.summary import summarized
 from tests.unit.traces.jobs import Job
 

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.traces import opening
-from meshwright.traces.events import EventStream
-from meshwright.traces.opening import Source
+from meshwright.traces.formats import opening
+from meshwright.traces.formats.events import EventStream
+from meshwright.traces.formats.opening import Source
 from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
 

@@ -9,8 +9,8 @@ import zipfile
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.traces import opening
-from meshwright.traces.opening import natural, pieces, trace_sources
+from meshwright.traces.formats import opening
+from meshwright.traces.formats.opening import natural, pieces, trace_sources
 from meshwright.traces.reading import read_traces
 
 
