@@ -110,7 +110,7 @@ CASES = {
         answer("sizes", None, 5, unknown=True),
     ),
     "all-to-all may differ from rank to rank": (
-        records({r: [*DONE, entry(4, 5, "all_to_all", 100 + r, 406 - r, "started")] for r in range(4)}),
+        records({r: [*DONE, entry(4, 5, "all_to_all", 100 + r, 103 - r, "started")] for r in range(4)}),
         answer("stuck", None, 5),
     ),
     "uneven parts that add up to what each gets are meant": (

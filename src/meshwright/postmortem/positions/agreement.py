@@ -1,4 +1,4 @@
-"""Calls that the ranks of a group do not make alike: other operations, other sizes, sends that do not meet."""
+"""Calls that the ranks of a group do not make alike: other operations, other sizes, sums and sends that do not meet."""
 
 from collections.abc import Mapping, Sequence
 
@@ -50,6 +50,8 @@ def disagreement(group: Group, siblings: Sequence[Group] = ()) -> HangPosition |
     for seq in numbers:
         calls = group.of(seq)
         found = differing(calls) if len(calls) > 1 else None
+        if found is None and (unbalanced := _unbalanced(group, seq, calls)):
+            return unbalanced
         if found is None or (found[0] == "sizes" and all(call.ended for call in calls.values())):
             continue
         kind, blamed, certain = found
@@ -76,6 +78,33 @@ def disagreement(group: Group, siblings: Sequence[Group] = ()) -> HangPosition |
             evidence=tuple(call.where for call in calls.values()),
         )
     return None
+
+
+def _unbalanced(group: Group, seq: int, calls: Mapping[int, Call]) -> HangPosition | None:
+    """Return the all-to-all of a whole group in which all together do not send what they expect, None for none.
+
+    Whose splits are wrong is not told: each may bring and expect another amount.
+    """
+    sent, expected = [call.numel_in for call in calls.values()], [call.numel_out for call in calls.values()]
+    if any(call.operation != "all_to_all" for call in calls.values()) or None in sent or None in expected:
+        return None
+    if not group.whole or set(calls) != set(group.members) or len({call.types for call in calls.values()}) > 1:
+        return None
+    in_all = sum(size for size in sent if size is not None)
+    out_all = sum(size for size in expected if size is not None)
+    if in_all == out_all or all(call.ended for call in calls.values()):
+        return None
+    return HangPosition(
+        kind="sizes",
+        waiting=tuple(calls),
+        group=group.name,
+        operation="all_to_all",
+        seq=seq,
+        why=f"at #{seq} all ranks of the group send {in_all} elements in all_to_all and expect {out_all}",
+        certain=False,
+        evidence=tuple(call.where for call in calls.values()),
+        missing=("whose splits are wrong: the input and output split sizes that each rank gives to all_to_all",),
+    )
 
 
 def siblings_of(group: Group, groups: Sequence[Group]) -> list[Group]:
