@@ -1,10 +1,11 @@
-"""Position: what a group of ranks, or the job, hangs in, and who keeps the others waiting."""
+"""Position: what a group of ranks, or the job, hangs in, who keeps the others waiting, and each wait by itself."""
 
 from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
 
+from .calls import Call
 from .where import GroupName, Where
 
 MOST_SILENT = 3  # more that left nothing are rather files that were not collected
@@ -27,6 +28,15 @@ class HangPosition(msgspec.Struct, frozen=True, kw_only=True):
     silent: bool = False  # the blamed left no word of their own
     evidence: tuple[Where, ...] = ()
     missing: tuple[str, ...] = ()
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank that cannot go on before some others do something, in one call of one group."""
+
+    rank: int
+    on: frozenset[int]
+    call: Call
+    group: GroupName
 
 
 def minority(values: Mapping[int, object]) -> tuple[tuple[int, ...], bool]:

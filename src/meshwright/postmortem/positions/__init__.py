@@ -1,6 +1,7 @@
 """Positions: in which call the ranks hang, who is in it and who is not; from groups of calls and from stacks.
 
-- groups: `agreement` (calls that are not made alike), `waits` (who waits for whom, over all groups)
+- groups: `agreement` (calls that are not made alike), `waits` (who waits for whom, over all groups),
+  `departures` (who stands apart in a circle of these)
 - stacks: `stack_positions` (where a rank stands), `alike_stacks` (who stands where others do), `transfers` (sends and
   receives that meet, or wait in a circle)
 """

@@ -7,21 +7,13 @@ import msgspec
 
 from ..nouns.calls import Call, Group, RankGroup
 from ..nouns.names import MEETINGS, ROOTED
-from ..nouns.position import MOST_SILENT, HangPosition, minority
+from ..nouns.position import MOST_SILENT, HangPosition, Wait, minority
 from ..nouns.verdict import shortened
-from ..nouns.where import GroupName, Where
+from ..nouns.where import Where
 from .agreement import disagreement, made_otherwise, siblings_of, unequal_transfer
+from .departures import left_out, out_of_round
 
 _FAR_MORE = 2  # times as many
-
-
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank that cannot go on before some others do something, in one call of one group."""
-
-    rank: int
-    on: frozenset[int]
-    call: Call
-    group: GroupName
 
 
 def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> HangPosition | None:
@@ -262,6 +254,8 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
     held = {wait.rank for wait in waits if not wait.on and not _is_left_behind(groups, wait)}
     roots = wanted - waiting - held
     recorded = {rank for group in groups for rank in group.ranks}
+    if not held and (apart := _apart(groups, waits, roots, recorded)):
+        return apart
     if roots and not (roots & recorded) and (held_fast := _held_without(groups, waits)):
         found = _stuck(held_fast, excused)
         lacks = (*found.missing, *_records_of(roots))
@@ -292,6 +286,19 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
         why="everybody who is waited for waits as well: " + "; ".join(list(told)[:8]),
         evidence=tuple(wait.call.where for wait in circle),
     )
+
+
+def _apart(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int], recorded: set[int]) -> HangPosition | None:
+    """Return who stands apart where nobody who does not wait keeps the others waiting, or a wrong call leads to one.
+
+    Of ranks without a record it is not known whether they wait.
+    """
+    lured = {wait.rank for wait in waits if wait.on & roots}
+    left = left_out(groups, waits) if not roots & recorded else None
+    if left or (roots and (len(lured) > 1 or not roots <= recorded)):
+        return left
+    found = out_of_round(groups, waits)
+    return found if found and (not roots or set(found.blamed) == lured) else None
 
 
 def _with_root_gone(position: HangPosition, groups: Sequence[Group]) -> HangPosition:
