@@ -52,6 +52,7 @@ _FABRIC = re.compile(
     r"|NET/OFI .*?(?:completed with error|[Uu]nreachable|unresponsive receiver"
     r"|Couldn't \w+|failed: \w+|Unable to \w+|Unexpected number of remote \w+).*)"
 )
+_FAR_HOST = re.compile(r"\bPeer host id: (?P<peer>i-[0-9a-f]{8,17})\b")  # of EFA: an instance of EC2
 _GPU_LOST = re.compile(
     r"(?:Cuda|HIP) failure:? (?:\d+ )?'(?P<what>uncorrectable ECC[^']*|[^']*hardware error|[^']*ECC[^']*)'",
     re.IGNORECASE,
@@ -207,7 +208,8 @@ def _network(rest: str) -> Failure | None:
         harmless = re.search(r"active|client|lid change|gid change|sm change", event.group("what"), re.IGNORECASE)
         return None if harmless else _failure("network", f"InfiniBand event: {event.group('what').strip()}")
     if fabric := _FABRIC.search(rest):
-        return _failure("network", fabric.group("what")[:160])
+        far = _FAR_HOST.search(rest)
+        return _failure("network", fabric.group("what")[:160] + (f", peer {far['peer']}" if far else ""))
     if "socketProgress" in rest and (socket := _SOCKET.search(rest)):
         return _failure("network", f"a socket broke: {socket['why']}, peer {socket['peer']}")
     if link and "WARN" in rest:

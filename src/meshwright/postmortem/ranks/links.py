@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..nouns.facts import Fact, Failure, LinkUp, PeerLost, PortDown, Timeout, of
 from ..nouns.identities import Adapters, HostAddress, PortErrors, PortName
 from ..nouns.where import Where
-from ..nouns.world import identities_of, short_host
+from ..nouns.world import identities_of, names_of_addresses, short_host
 from .devices import NamedDevice, rank_of_device, ranks_of_port
 from .hosts import SWITCH_PORT, are_all, told_ranks_of
 
@@ -19,6 +19,8 @@ _DEVICE = re.compile(
 )
 _WORD = re.compile(r"\w+")
 _OFFLINE = re.compile(r"without any active (?:interface|slave|port)", re.IGNORECASE)  # no link is left
+_INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")  # of EC2
+_SILENT = re.compile(r"[Uu]nresponsive receiver|[Uu]nreachable remote")
 _FEW = 2  # hosts, of which one would not stand apart from the other
 _SLACK_S = 120.0  # after a link is up again, in which ranks still complain
 _NEAR_S = 2100.0  # of a time-out of half an hour, and a little
@@ -56,6 +58,9 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     events = [fault for fault in broken if _OWN_PORT.search(fault.what)]
     kernel = _seen_down(broken, facts)
     own = [*events, *kernel]
+    if not own and (silent := _silent_peer(broken, facts)):
+        whole = told_ranks_of(silent, facts)
+        return () if are_all(whole, facts) else whole
     if not own and (far := _lost_host(broken, facts)):
         return _behind_ports(far, (), facts) or _of_one_port(far, facts)
     hosts = {short_host(fault.host) for fault in own if fault.host}
@@ -82,6 +87,28 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     one_of_many = len(_used(host, facts)) > 1 and bool(_ports_named(host, own, facts))
     whole = () if one_of_many or (lost_here and not kernel) else told_ranks_of(host, facts)
     return () if are_all(whole, facts) else whole
+
+
+def _silent_peer(broken: Sequence[Failure], facts: list[Fact]) -> str:
+    """Return the one host that EFA's devices of several others found silent while no rank of it complains; "" for none.
+
+    A queue pair of InfiniBand that gives up does not know which of its two ends is the broken one.
+    """
+    lost = [(fault, peer) for fault in broken if (peer := lost_address(fault))]
+    if not all(_INSTANCE.fullmatch(peer) and _SILENT.search(fault.where.text) for fault, peer in lost):
+        return ""
+    hosts = {_host_of_instance(peer, facts) for _, peer in lost}
+    complain = {short_host(fault.host) for fault in broken}
+    silent = hosts.pop() if len(hosts) == 1 else ""
+    return silent if "" not in complain and silent not in complain and len(complain) >= _FEW else ""
+
+
+def _host_of_instance(number: str, facts: list[Fact]) -> str:
+    """Return the host of an instance: by a line that joins the two, or the one of all hosts whose own is not told."""
+    names = names_of_addresses(facts)
+    known = {name for other, name in names.items() if _INSTANCE.fullmatch(other)}
+    left = {short_host(one.host) for one in identities_of(facts) if one.host} - known
+    return names.get(number) or (left.pop() if known and len(left) == 1 else "")
 
 
 def _lost_host(broken: Sequence[Failure], facts: list[Fact]) -> str:
