@@ -277,6 +277,10 @@ PRINTED = {
     "between bars": lambda r: (
         f"2026-11-20 10:00:00,123 | rank {r} | c{r // 2:02} | cuda:{r % 2} | NVIDIA A100-SXM4-80GB"
     ),
+    "with the ranks there": lambda r: (
+        f"[c{r // 2:02}] node_rank={r // 2} starting local ranks 0-1 -> global ranks {r - r % 2}-{r - r % 2 + 1}"
+    ),
+    "with its GPUs": lambda r: f"c{r // 2:02}: local GPUs [0,1] are global ranks {r - r % 2},{r - r % 2 + 1}",
     "by the prolog": lambda r: f"prolog: 8 c{r // 2:02} 10.0.0.{r // 2} ranks {r - r % 2}-{r - r % 2 + 1}",
 }
 

@@ -23,6 +23,10 @@ HEARD = [MAP, timed_out(0, 7)]
 
 FELL = {
     "the controller did not hear it before": {"job.out": log(0), "ctl.log": [SILENT, DOWN]},
+    "the controller did not hear it and another": {
+        "job.out": log(0),
+        "ctl.log": [SILENT.replace("c1", "c[1,7]"), BACK.replace("c1", "c7"), DOWN],
+    },
     "the controller did not hear it, and ended the job": {"job.out": HEARD, "ctl.log": [SILENT], "sacct.txt": [ENDED]},
     "another lost it before": {"job.out": log(0, before=[CLOSED])},
     "ranks of all other hosts waited": {"job.out": log(0, 4)},

@@ -146,6 +146,22 @@ def test_a_pod_that_has_not_started_is_not_to_blame_where_more_than_it_is_missin
     assert judge(tmp_path, {"fit-workers-0-0.log": log, "pods.txt": table}).blamed == ()
 
 
+MASTERS = [
+    "RANK=0 WORLD_SIZE=4",
+    "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 3/4 clients joined.",
+]
+ROLES = ["fit-master-0", "fit-worker-0", "fit-worker-1", "fit-worker-2"]
+ROLE_ROWS = [f"{pod}  {'0/1  Pending' if pod == ROLES[2] else '1/1  Running'}  0  33m" for pod in ROLES]
+
+
+@pytest.mark.parametrize("form", ["{} RANK={}", "{} -> rank {}", "pod {} has rank {}"])
+def test_a_list_of_ranks_is_no_word_of_the_pod_that_has_not_started(form, tmp_path):
+    listed = [form.format(pod, rank) for rank, pod in enumerate(ROLES)]
+    verdict = judge(tmp_path, {"master-0.log": MASTERS, "pods.txt": [*ROLE_ROWS, *listed]})
+
+    assert named(verdict) == ("absent", (2,)), verdict.because
+
+
 AGENT = "m{}: + torchrun --nnodes 4 --nproc_per_node 2 --node_rank {} --master_addr m0 fit.py"
 RESET = "m{}: torch.distributed.DistNetworkError: Connection reset by peer"
 LACKS = "m0: torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. {}/4 clients joined."

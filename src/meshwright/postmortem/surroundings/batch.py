@@ -8,6 +8,7 @@ from ..nouns.identities import NodeGone, TimeUp
 from ..nouns.where import Where
 from ..text.lines import LogMessage
 from .pods import all_completed, pod_rows
+from .scheduled_hosts import expanded
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
@@ -15,8 +16,8 @@ _FLUX = re.compile(r"\bjob\.exception\b.*\btype=(?P<what>timeout|preempt)\b")
 _DEADLINE = re.compile(r"\bDeadlineExceeded\b.*\bactive\b.*\blonger than specified deadline\b")  # of a pod or a job
 _SLURMCTLD = re.compile(r"_job_complete: JobId=\S+ WTERMSIG (?P<signal>\d+)")
 _NOT_RESPONDING = re.compile(
-    r"\berror: Nodes? (?P<host>[A-Za-z][\w.-]*) not responding(?P<down>, setting DOWN)?"
-    r"|\bNode (?P<back>[A-Za-z][\w.-]*) now responding"
+    r"\berror: Nodes? (?P<hosts>[A-Za-z][\w.,\[\]-]*) not responding(?P<down>, setting DOWN)?"
+    r"|\bNodes? (?P<back>[A-Za-z][\w.,\[\]-]*) now responding"
 )
 _FAILED_NODE = re.compile(
     r"\b(?:Killing JobId=\S+ on failed node|JobId=\S+ due to failure of node) (?P<host>[A-Za-z][\w.-]*)"
@@ -136,6 +137,11 @@ def _nodes_down(messages: Sequence[LogMessage]) -> Iterator[NodeGone]:
                 yield NodeGone(node=host, what="it does not respond", where=message.where)
 
 
+def _hosts_of(text: str) -> tuple[str, ...]:
+    """Return the hosts of SLURM's list, or the one whose name it is."""
+    return expanded(text) or ((text,) if "[" not in text else ())
+
+
 def _nodes_silent(messages: Sequence[LogMessage]) -> Iterator[Failure | NodeGone]:
     """Yield the nodes that SLURM's controller did not hear again, by the first line that says so.
 
@@ -146,12 +152,13 @@ def _nodes_silent(messages: Sequence[LogMessage]) -> Iterator[Failure | NodeGone
     for message in messages:
         if "responding" not in message.text or not (found := _NOT_RESPONDING.search(message.text)):
             continue
-        if found["back"]:
-            silent.pop(found["back"], None)
-            continue
-        first = silent.setdefault(found["host"], message.where)
-        if found["down"]:
-            down.setdefault(found["host"], first)
+        for host in _hosts_of(found["back"] or found["hosts"]):
+            if found["back"]:
+                silent.pop(host, None)
+                continue
+            first = silent.setdefault(host, message.where)
+            if found["down"]:
+                down.setdefault(host, first)
     for host, where in down.items():
         what = f"SLURM: node {host} does not respond"
         yield Failure(kind="killed", what=what, host=host, where=where, is_general=True)

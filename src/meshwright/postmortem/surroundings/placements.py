@@ -50,7 +50,10 @@ _OWN_PLACE = re.compile(  # of what a process prints of itself: its rank, and it
 _SETS_UP = re.compile(r"\b(?:init_)?process[ _]groups?\b|\bmultiple processes\b", re.IGNORECASE)
 _CELL = re.compile(r"\| *(?P<host>" + HOST + r") *\|")  # of a logger's prefix
 _LOCAL = re.compile(  # on the host; of how many ranks
-    r"\(?\blocal[_ ]?rank[ =:#]{0,3}\d{1,2}\b\)?|(?<=\d)(?:/| of )\d{1,6}\b(?! ?[A-Za-z])", re.IGNORECASE
+    r"\(?\blocal[_ ]?rank[ =:#]{0,3}\d{1,2}\b\)?|(?<=\d)(?:/| of )\d{1,6}\b(?! ?[A-Za-z])"
+    r"|\(?\blocal[_ ](?:rank|gpu|device)s[ =:#]{0,3}[\[({]?\d{1,2}(?: ?(?:-|\.{2,3}|,|to|through) ?\d{1,2})*\b"
+    r"[\])}]{0,2}",
+    re.IGNORECASE,
 )
 _LAUNCHED = re.compile(  # srun -v
     r"^srun: launching \S+ on host (?P<host>\S+), (?P<tasks>\d{1,3}) tasks: "

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ...cluster.dumps.hostlist import expand_hosts
 from ...errors import InputError
 from ..nouns.facts import Absentees, Fact, Failure, PeerLost, StoreWait, Timeout, of
-from ..nouns.identities import AgentRanks, HostList, NotStarted, NumberedHosts, Placed, WorldSize
+from ..nouns.identities import AgentRanks, HostList, NotStarted, NumberedHosts, Placed, RankIdentity, WorldSize
 from ..nouns.where import Where
 from ..nouns.world import ranks_seen, short_host, world_of
 from ..ranks.hosts import ranks_of_host
@@ -80,13 +80,13 @@ def _lists(messages: Sequence[LogMessage]) -> Iterator[HostList]:
         if "scontrol" not in text and "NODELIST" not in text and "NodeList" not in text:
             continue
         for found in _LIST.finditer(text):
-            if len(hosts := _expanded((found["asked"] or found["told"]).rstrip(",."))) >= _FEW:
+            if len(hosts := expanded((found["asked"] or found["told"]).rstrip(",."))) >= _FEW:
                 yield HostList(hosts=hosts, where=message.where)
         if _ASKED.search(text):
             printed = []
 
 
-def _expanded(text: str) -> tuple[str, ...]:
+def expanded(text: str) -> tuple[str, ...]:
     """Return the hosts of a list, () where it is none."""
     try:
         hosts = tuple(expand_hosts(text, ""))
@@ -159,9 +159,14 @@ def with_not_started(facts: list[Fact]) -> list[Fact]:
         return facts
     absent = next(iter(told.values()))
     ranks = ranks_of_host(absent.host, facts, {placed.pod for placed in of(facts, Placed)} - {absent.host})
-    if not ranks or set(ranks) & ranks_seen(facts):
+    if not ranks or set(ranks) & ranks_seen(fact for fact in facts if not _only_places(fact)):
         return facts
     return [*facts, Absentees(ranks=ranks, by=absent.why, operation="", where=absent.where)]
+
+
+def _only_places(fact: Fact) -> bool:
+    """Whether a fact says on which host or in which pod a rank is to be, and of no process that it is there."""
+    return isinstance(fact, RankIdentity) and fact.pid is None
 
 
 def _not_joined(facts: list[Fact]) -> Absentees | None:
