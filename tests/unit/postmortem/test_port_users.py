@@ -55,6 +55,22 @@ def test_one_port_of_many_whose_users_are_not_told_blames_nobody(tmp_path):
     assert any("which rank uses port mlx5_3 of rho1" in lack for lack in verdict.missing)
 
 
+KERNEL_OF_PORT = "[Sat Jul 12 19:20:07 2025] mlx5_core 0000:40:00.0 mlx5_3: Port: 1 Link DOWN"
+COMPLAINT = (
+    "[rank2]:[E712 19:20:14.400000000 ProcessGroupNCCL.cpp:2068] [PG ID 0 PG GUID 0(default_pg) Rank 2] Process group"
+    " watchdog thread terminated with exception: NCCL error: remote process exited or there was a network error"
+)
+
+
+def test_one_port_of_a_host_without_a_log_is_not_that_of_all_its_ranks_where_others_use_several(tmp_path):
+    log = [line for line in hosts() if "rho0" in line] + [f"rho1: ranks {list(range(4, 8))}"]
+    files = {"job.log": [*log, lost(2, "rho0", 1), COMPLAINT], "rho1.dmesg": [KERNEL_OF_PORT]}
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("network", (), True), verdict.because
+    assert any("which rank uses port mlx5_3 of rho1" in lack for lack in verdict.missing)
+
+
 def counters(downs, errors):
     return [
         *("# Port counters: Lid 47 port 1 (CapMask: 0x5A00)", "PortSelect:......................1"),

@@ -85,6 +85,7 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
         if len(ranks) == 1 and None not in ranks and not (lost_here - {None} - ranks):
             return tuple(rank for rank in ranks if rank is not None)
     one_of_many = len(_used(host, facts)) > 1 and bool(_ports_named(host, own, facts))
+    one_of_many = one_of_many or _is_one_as_elsewhere(host, own, facts)
     whole = () if one_of_many or (lost_here and not kernel) else told_ranks_of(host, facts)
     return () if are_all(whole, facts) else whole
 
@@ -147,6 +148,28 @@ def _ports_named(host: str, own: Sequence[Failure], facts: list[Fact]) -> set[st
     names |= {one.device for fault in own for one in calls if one.name in _WORD.findall(fault.where.text)}
     names |= {port.device for port in of(facts, PortDown) if short_host(port.host) == host}
     return names & _used(host, facts)
+
+
+def _is_one_as_elsewhere(host: str, own: Sequence[Failure], facts: list[Fact]) -> bool:
+    """Whether one port of a host failed, of which no list of ports is there, and every other host uses several."""
+    lists = {short_host(one.host): len(one.ports) for one in of(facts, Adapters)}
+    return host not in lists and bool(lists) and min(lists.values()) > 1 and len(_names(own)) == 1
+
+
+def _names(own: Sequence[Failure]) -> set[str]:
+    """Return the ports that are called by their names where they failed."""
+    return {name for fault in own for name in _DEVICE.findall(fault.where.text) if ":" not in name}
+
+
+def untold_port(found: Sequence[Failure], facts: list[Fact]) -> str:
+    """Return the one port that is down, of whose host and user nothing else is told: in words, "" for none."""
+    down = {(port.host, port.device) for port in of(facts, PortDown)}
+    kernel = _seen_down([fault for fault in found if fault.kind == "network"], facts)
+    hosts = {short_host(fault.host) for fault in kernel}
+    if not down and len(hosts) == 1 and _is_one_as_elsewhere(min(hosts), kernel, facts):
+        down = {(min(hosts), min(_names(kernel)))}
+    host, device = down.pop() if len(down) == 1 else ("", "")
+    return f"port {device} of {host}" if device else ""
 
 
 def _used(host: str, facts: list[Fact]) -> set[str]:

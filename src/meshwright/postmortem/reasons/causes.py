@@ -29,7 +29,7 @@ from ..positions.stack_positions import by_stacks
 from ..ranks.devices import names_of_device
 from ..ranks.exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from ..ranks.hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
-from ..ranks.links import at_broken_end, ports_of_switches, was_over
+from ..ranks.links import at_broken_end, ports_of_switches, untold_port, was_over
 from ..ranks.owners import leads_to, owners_of, with_rank, with_said_again
 from ..ranks.unmade import without_unmade
 from ..tools.gpu_memory_errors import COUNTED
@@ -46,6 +46,7 @@ _OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _BY_LIMIT = {"exception", "data", "killed", "network"}  # what programs that are told to end may leave behind
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
+_NVLINK, _AFTER = "NVLink error", "caused by previous Xid"
 _OF_PROGRAMS = {"desync", "sizes", "circle"}  # what programs do wrong
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
@@ -99,6 +100,11 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
                 "which rank uses that NPU: HCCL's table of ranks (hccl.json, RANK_TABLE_FILE) with the address of"
                 f" {self.first.host or 'its host'} (`hostname -I`), or CANN's log of its process"
             )
+        if self.kind == "device" and _NVLINK in self.what and not _tells_its_end(self.first):
+            return (
+                "at which GPU it began: the kernel's log of the host (`dmesg -T`: Xid 74, or 149 and the like with the"
+                " word Fatal), `nvidia-smi nvlink -e`"
+            )
         if self.kind == "device" and self.among:
             return (
                 f"which of ranks {shortened(self.among)} uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO), or, with"
@@ -128,13 +134,14 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     first = _first(found)
     same = [fault for fault in found if fault.kind == first.kind]
     alike = same if _befell_all(same, facts) else [fault for fault in same if _alike(fault, first)]
-    ranks = tuple(sorted({rank for fault in alike for rank in owners_of(fault)}))
+    is_link = _is_seen_at_many_ends(first, same)
+    ranks = () if is_link else tuple(sorted({rank for fault in alike for rank in owners_of(fault)}))
     everyone = len(ranks) > 1
     if first.kind == "host_memory" and not ranks:
         ranks = _killed(found, first, of(facts, Exit))
-    if first.kind == "device" and not ranks and not timeouts:
+    if first.kind == "device" and not ranks and not timeouts and not is_link:
         ranks = _aborted(of(facts, Exit), first)
-    if first.kind in {"device", "data"} and not ranks and first.host:
+    if first.kind in {"device", "data"} and not ranks and first.host and not is_link:
         waited_on = {fact.rank for fact in timeouts}
         ranks = _of_host(first.host, waited_on, position, facts, is_one=first.kind == "device")
     if first.kind == "host" and not ranks and first.host:
@@ -143,9 +150,8 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     on = f"ranks {shortened(ranks)}"
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i, facts)]
     ends = at_broken_end(found, facts) if first.kind == "network" else ()
-    down = of(facts, PortDown)
-    ports = [port.where for port in down] if ends else []
-    is_untold = first.kind == "network" and not ends and len({(port.host, port.device) for port in down}) == 1
+    ports = [port.where for port in of(facts, PortDown)] if ends else []
+    port = untold_port(found, facts) if first.kind == "network" and not ends else ""
     switches = ports_of_switches(found, facts) if first.kind == "network" and not ends else []
     at_end = [f.where for f in found if f.kind == "network" and ends and told_ranks_of(f.host, facts) == ends]
     faults = [*alike, *_same_rank(found, first, ranks)]
@@ -162,9 +168,24 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ),
         first=first,
         is_general=first.is_general or everyone or bool(switches),
-        port=f"port {down[0].device} of {down[0].host}" if is_untold else "",
+        port=port,
         among=told_ranks_of(first.host, facts) if first.host and not ranks else (),
     )
+
+
+def _is_seen_at_many_ends(first: Failure, found: Sequence[Failure]) -> bool:
+    """Whether several GPUs met one fault of NVLink, and no line of a kernel tells which of them it began at.
+
+    Every GPU that uses the link sees it break.
+    """
+    seen = [fault for fault in found if _NVLINK in fault.what]
+    ends = {owners_of(fault) or fault.bus_id for fault in seen} - {(), ""}
+    return first in seen and len(ends) > 1 and not _tells_its_end(first)
+
+
+def _tells_its_end(fault: Failure) -> bool:
+    """Whether a line of a kernel tells of a GPU's own fault, not of what follows from one."""
+    return bool(fault.bus_id) and _AFTER not in fault.where.text
 
 
 def _befell_all(faults: Sequence[Failure], facts: list[Fact]) -> bool:
