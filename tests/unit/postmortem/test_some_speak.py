@@ -83,3 +83,17 @@ def test_hosts_of_which_only_some_ranks_speak_have_no_blocks(tmp_path):
     log = [f"oak-{rank // 4}: [rank{rank}]: begins, world_size: 8" for rank in (0, 1, 2, 4, 7)]
 
     assert judge(tmp_path, [*log, broke(0, label="oak-0: "), "srun: error: Node failure on oak-1"]).blamed == ()
+
+
+LED = ["fit-master-0", "fit-worker-0", "fit-worker-1"]
+GONE = [DESCRIBED[0].replace("fit-w-0-2-xq7vd", "fit-worker-0"), *DESCRIBED[1:]]
+
+
+def test_the_workers_of_a_job_with_a_master_come_after_its_ranks(tmp_path):
+    """The number of a worker alone would lead to the ranks before it."""
+    said_by = {
+        f"{pod}.log": [said(8 * at, world=24), *(broke(8 * at) if at != 1 else ())] for at, pod in enumerate(LED)
+    }
+    verdict = judge(tmp_path, {**said_by, "describe.txt": [*GONE, EVENT]})
+
+    assert not set(verdict.blamed) - set(range(8, 16)), verdict.because

@@ -244,13 +244,16 @@ def _in_blocks_of_pods(shared: Mapping[str, set[int]], facts: list[Fact]) -> dic
     """Return the ranks of pods of which only some speak, each in the block of the job's ranks that its number leads to.
 
     Kubernetes numbers the pods of a job, as nobody does hosts. Only where one size of blocks fits them all: a log may
-    hold the first rank of each pod alone.
+    hold the first rank of each pod alone. Not the workers of a job with a master, which comes before them (`_by_role`).
     """
     pods = {placed.pod for placed in of(facts, Placed)} | {fault.pod for fault in of(facts, Failure) if fault.pod}
     jobs = {name["job"] for pod in pods if (name := _NUMBERED.fullmatch(without_suffix(pod)))}
     numbered: dict[str, dict[int, str]] = defaultdict(dict)
+    led = {role["job"] for pod in {*pods, *shared} if (role := _ROLED.fullmatch(pod)) and role["role"] == "master"}
     for place in shared:
         name = _NUMBERED.fullmatch(without_suffix(place))
+        if (role := _ROLED.fullmatch(without_suffix(place))) and role["job"] in led:
+            continue
         if name and any(job == name["job"] or job.endswith(f"-{name['job']}") for job in jobs):
             numbered[name["job"]][int(name["number"])] = place
     found: dict[str, frozenset[int]] = {}
