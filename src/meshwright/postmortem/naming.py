@@ -5,6 +5,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from .nouns.facts import DesyncReport, Exit, Fact, Failure, StackTrace, Timeout, of
+from .nouns.identities import OwnCallFailed
 from .nouns.position import HangPosition
 from .nouns.verdict import Verdict, shortened
 from .nouns.world import A_HOST, ranks_seen, world_of
@@ -14,6 +15,7 @@ from .reasons.causes import Cause, is_ordered
 
 LEAST_WAITING = 2  # ranks that show who is waited for, unless there are no others
 MOST_BY_SILENCE = 2  # where every other rank is seen to wait; else 1, since either may be the innocent one
+_ALIKE_S = 5.0  # between the lines of ranks that give up one call
 _BY_SILENCE_ALONE = "missing-rank"
 
 
@@ -106,7 +108,8 @@ def _doubt_of_silence(verdict: Verdict, position: HangPosition, facts: list[Fact
     if len(blamed) > 1 and not _are_all_but(blamed, others, facts, position):
         return f"ranks {shortened(blamed)} say nothing, and one of them may wait like the others"
     waits = {fact.rank for fact in of(facts, StackTrace) if stand_of(fact).kind in WAITS}
-    if came := set(blamed) & ({rank for report in of(facts, DesyncReport) for rank in came_to(report)} | waits):
+    reported = {rank for report in of(facts, DesyncReport) for rank in came_to(report)}
+    if came := set(blamed) & (reported | waits | _gave_up_alike(facts)):
         return f"rank {shortened(tuple(came))} says nothing itself, and another line shows it waiting"
     if (
         position.kind != "killed"
@@ -119,6 +122,20 @@ def _doubt_of_silence(verdict: Verdict, position: HangPosition, facts: list[Fact
     if position.operation in {"send", "recv"} and len(position.waiting) > 1:
         return f"every rank that is heard stands in {position.operation}, and so may this one"
     return ""
+
+
+def _gave_up_alike(facts: list[Fact]) -> set[int]:
+    """Return the ranks whose watchdog gave up a call of their own in the seconds in which others timed out.
+
+    A rank that never came has no such call; it meets the broken links of the others when it comes, some time later.
+    """
+    times_s = [(fact.where.time_s, fact.where.is_utc) for fact in of(facts, Timeout) if fact.where.time_s is not None]
+    return {
+        fact.rank
+        for fact in of(facts, OwnCallFailed)
+        if fact.where.time_s is not None
+        and any(abs(fact.where.time_s - s) < _ALIKE_S and is_utc == fact.where.is_utc for s, is_utc in times_s)
+    }
 
 
 def _are_all_but(blamed: tuple[int, ...], others: set[int], facts: list[Fact], position: HangPosition) -> bool:

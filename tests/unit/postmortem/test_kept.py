@@ -331,3 +331,18 @@ def test_torchruns_first_failure_does_not_make_a_victim_a_culprit(error, code, t
     verdict = judge(tmp_path, [*of(1, *TRACE, error), *summary(1, code)])
 
     assert verdict.blamed == (), str(verdict)
+
+
+GAVE_UP = (
+    "[rank3]:[E1120 {}.500000000 ProcessGroupNCCL.cpp:699] [Rank 3] Some NCCL operations have failed or timed out. Due"
+    " to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data."
+)
+
+
+@pytest.mark.parametrize(("at", "blamed"), [("10:20:01", ()), ("10:27:01", (3,))], ids=["with the others", "later"])
+def test_a_rank_that_gave_up_a_call_of_its_own_with_the_others_had_come_though_its_time_out_is_lost(
+    at, blamed, tmp_path
+):
+    verdict = judge(tmp_path, [*(timed_out(rank, 7) for rank in range(3)), GAVE_UP.format(at)])
+
+    assert (verdict.kind, verdict.blamed) == ("absent", blamed), verdict.because

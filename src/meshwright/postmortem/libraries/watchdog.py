@@ -18,7 +18,7 @@ from ..nouns.facts import (
     StoreWait,
     Timeout,
 )
-from ..nouns.identities import Spoke, WorldSize
+from ..nouns.identities import OwnCallFailed, Spoke, WorldSize
 from ..nouns.names import spelled
 from ..nouns.world import MOST_RANKS
 from ..text.lines import LogMessage
@@ -129,6 +129,7 @@ _MAY_TELL = (  # a quick look, since most lines are none of these
     *("GLOBAL_RANK", "Starting with", "Num processes", "Added key", "distributed init", "[rank=", "oining", "ntering"),
     *("init_process_group", "world="),
 )
+_OWN_FAILED = ("Some NCCL operations have failed or timed out", "Stack trace of the failed collective")
 _OF_RANKS = re.compile(r"rank[ =:]+\d+(?: of |/| / )")
 _OF_WORLD = ("orld", "ORLD", "GLOBAL_RANK", "Starting with", "Num processes", "ased barrier", "otal number of")
 
@@ -141,6 +142,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     snapshot: int | None = None
     for message in messages:
         text = message.text
+        if message.rank is not None and any(words in text for words in _OWN_FAILED):
+            yield OwnCallFailed(rank=message.rank, where=message.where)
         if not any(word in text for word in _MAY_TELL) and not _OF_RANKS.search(text):
             continue
         begun = _DESYNC_AT.search(text)

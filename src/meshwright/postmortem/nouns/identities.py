@@ -346,6 +346,13 @@ class SaidWait(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class OwnCallFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """A watchdog's word that a call of its own rank failed or timed out, which does not say which call that was."""
+
+    rank: int
+    where: Where
+
+
 class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks were started by torchrun: a task of SLURM is one of its agents, not a rank."""
 
@@ -387,6 +394,7 @@ Identity = (
     | Environment
     | Torchrun
     | SaidWait
+    | OwnCallFailed
     | HostAddress
     | PortRate
     | NearPort
