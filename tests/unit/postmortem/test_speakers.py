@@ -131,8 +131,20 @@ def test_a_worker_of_ray_that_alone_ended_is_the_rank(tmp_path):
     assert told(judge(tmp_path, [*LISTED, DIED]), wanted) == wanted
 
 
+@pytest.mark.parametrize("said", ["x", "step 4 loss 2.0", "WARNING: slow"])
+def test_a_worker_of_ray_that_ended_is_the_rank_where_only_what_does_no_harm_was_folded(said, tmp_path):
+    wanted = answer("killed", 2)
+    folded = ray(701, f"{said} [repeated 3x across cluster]")
+    assert told(judge(tmp_path, [*LISTED, folded, DIED]), wanted) == wanted
+
+
+LOST = "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
+
+
 @pytest.mark.parametrize(
-    "more", [timed_out(2, 9), ray(701, "x [repeated 3x across cluster]")], ids=["waited", "folded"]
+    "more",
+    [timed_out(2, 9), *(ray(701, f"{said} [repeated 3x across cluster]") for said in (timed_out(1, 9), LOST))],
+    ids=["waited", "folded", "folded error"],
 )
 def test_a_worker_of_ray_that_may_have_waited_is_not_blamed(more, tmp_path):
     assert not judge(tmp_path, [*LISTED, more, DIED]).blamed

@@ -259,12 +259,15 @@ def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: lis
 def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> list[Failure]:
     """Return the faults; the end of a worker that usually follows is one where it alone ended, and had not waited.
 
-    Where Ray folds the lines of several workers into one, who waited is not known.
+    Where Ray folds the lines of several workers into one, it prints the first of them: who waited is then not known
+    where anybody did.
     """
     ended = {rank for fault in found if fault.unless_first for rank in owners_of(fault) or (None,)}
     waits: list[Timeout | PeerLost | StoreWait] = [*of(facts, Timeout), *of(facts, PeerLost), *of(facts, StoreWait)]
     waited = waiting | {wait.rank for wait in waits}
-    if len(ended) != 1 or ended & (waited | {None}) or of(facts, Shortened):
+    spoken = [f for f in found if f.follows and not f.unless_first and (f.rank is not None or f.pid is not None)]
+    is_hidden = bool(of(facts, Shortened)) and bool(waits or spoken)
+    if len(ended) != 1 or ended & (waited | {None}) or is_hidden:
         return list(found)
     return [replace(fault, follows=False) if fault.unless_first else fault for fault in found]
 

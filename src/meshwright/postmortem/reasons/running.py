@@ -210,7 +210,7 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
         return () if kinds else _after_records(facts, groups)
     ended = of(facts, TrainingEnded)
     exited = [fact.where for fact in ended if fact.exited]
-    if exited and kinds and kinds <= (_OF_MACHINES - {"killed"}) | {"device_memory"}:
+    if exited and kinds and kinds <= (_OF_MACHINES - {"killed"}) | {"device_memory", "exception"}:
         return tuple(exited)
     if not kinds or not kinds <= _PASSING | {"device"}:
         return ()

@@ -16,6 +16,7 @@ from ..text.steps import MANY_STEPS, is_step
 from ..text.watchdog_words import rank_ended
 from .busy_with_data import by_bars, by_downloads, by_last_words
 from .quoted_errors import attributed
+from .unraised import unraised
 
 _FOR_LONG = 12  # steps of other ranks than the one with an error
 _CUDA_MEMORY = re.compile(
@@ -133,7 +134,9 @@ _FINISHED = re.compile(
 )
 _LAST_EPOCH = re.compile(r"\bepochs?[ :=]{0,2}\[?(?P<last>\d{1,6})/(?P=last)\b.*\b100%", re.IGNORECASE)
 _EXITED_WELL = re.compile(
-    r"^(?:\w+ )?(?:finished |exited |ended )?(?:with )?(?:exit|return)[ _-]?(?:code|status)[ :=]*0$", re.IGNORECASE
+    r"^(?:(?:\w+ )?(?:finished |exited |ended )?|.{0,80}\b(?:all done|finished|completed|exited|ended)[,.:;]? )"
+    r"(?:with )?(?:exit|return)[ _-]?(?:code|status)[ :=]*0\.?$",
+    re.IGNORECASE,
 )
 _MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit|resol|Attempt")
 _HOST_MEMORY = re.compile(
@@ -173,7 +176,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     went_on: dict[int | None, list[int]] = defaultdict(list)
     ends = _ends_of_tracebacks(messages)
     trapped = next((at for at, message in enumerate(messages) if _DEEPEP_WAITED.search(message.text)), len(messages))
-    ignored, in_threads = _headed(messages, "Exception ignored "), _headed(messages, "Exception in thread ")
+    printed, in_threads = unraised(messages), _headed(messages, "Exception in thread ")
     for index, message in enumerate(messages):
         if is_step(message.text):
             went_on[message.rank].append(index)
@@ -209,7 +212,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             finished = True
         elif finished and _EXITED_WELL.search(text):
             yield TrainingEnded(rank=message.rank, where=message.where, exited=True)
-        if index not in ignored and (index in ends or _MAY_FAIL.search(text)):
+        if index not in printed and (index in ends or _MAY_FAIL.search(text)):
             handled = was_handled(index, message.rank, went_on)
             for fact in _failure(message, ends.get(index)):
                 if fact.follows and index in in_threads:
@@ -332,7 +335,7 @@ def _ends_of_tracebacks(messages: list[LogMessage]) -> dict[int, str]:
 
 
 def _headed(messages: list[LogMessage], heading: str) -> set[int]:
-    """Return which messages end a traceback under a heading of Python's: of a thread, or of a destructor's error."""
+    """Return which messages end a traceback under a heading of Python's, as of a thread."""
     found: set[int] = set()
     opened: set[tuple[int | None, int | None]] = set()
     for index, message in enumerate(messages):
