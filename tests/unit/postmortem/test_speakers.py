@@ -138,6 +138,21 @@ def test_a_worker_of_ray_that_ended_is_the_rank_where_only_what_does_no_harm_was
     assert told(judge(tmp_path, [*LISTED, folded, DIED]), wanted) == wanted
 
 
+def test_the_error_with_which_ray_tells_a_driver_of_that_end_is_of_no_worker_that_waited(tmp_path):
+    error = [
+        "Traceback (most recent call last):",
+        "ray.exceptions.RayTaskError(ActorDiedError): ray::Job.run() (pid=600, ip=10.0.0.5)",
+        '  File "job.py", line 3, in run',
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "\tpid: 702",
+        "\tip: 10.0.0.5",
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR",
+    ]
+    wanted = answer("killed", 2)
+    folded = ray(701, "step 4 loss 2.0 [repeated 3x across cluster]")
+    assert told(judge(tmp_path, [*LISTED, folded, DIED, *error]), wanted) == wanted
+
+
 LOST = "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
 
 

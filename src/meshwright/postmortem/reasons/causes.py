@@ -45,6 +45,7 @@ _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepsp
 _OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _BY_LIMIT = {"exception", "data", "killed", "network"}  # what programs that are told to end may leave behind
+_PASSED_ON = ("ActorDiedError", "RayActorError", "RayTaskError", "WorkerCrashedError")  # Ray's, by who waited for it
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _NVLINK, _AFTER = "NVLink error", "caused by previous Xid"
 _OF_PROGRAMS = {"desync", "sizes", "circle"}  # what programs do wrong
@@ -266,7 +267,7 @@ def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> 
     waits: list[Timeout | PeerLost | StoreWait] = [*of(facts, Timeout), *of(facts, PeerLost), *of(facts, StoreWait)]
     waited = waiting | {wait.rank for wait in waits}
     spoken = [f for f in found if f.follows and not f.unless_first and (f.rank is not None or f.pid is not None)]
-    is_hidden = bool(of(facts, Shortened)) and bool(waits or spoken)
+    is_hidden = of(facts, Shortened) and (waits or any(not f.what.startswith(_PASSED_ON) for f in spoken))
     if len(ended) != 1 or ended & (waited | {None}) or is_hidden:
         return list(found)
     return [replace(fault, follows=False) if fault.unless_first else fault for fault in found]
