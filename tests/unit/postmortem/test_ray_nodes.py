@@ -90,3 +90,23 @@ def test_a_node_that_is_dead_to_ray_but_whose_ranks_complain_blames_none_of_them
     verdict = judge(tmp_path, {"driver.log": [*listed(at_driver=True), lost(2), lost(0), *DIED]})
 
     assert not verdict.blamed
+
+
+def owned(why, *, of="10.9.1.2"):
+    """Ray's error of an actor that ended with the process that had started it, or by its word."""
+    owner = f" Owner Id: 01 Owner Ip address: {of} Owner worker exit type: SYSTEM_ERROR Worker exit detail: {why}"
+    told_ = "it was killed by `ray.kill`." if "ray.kill" in why else f"its owner has died.{owner}"
+    return [*DIED[:4], f"The actor is dead because {told_}"]
+
+
+@pytest.mark.parametrize("why", ["Owner's node has crashed.", "Owner's worker process has crashed.", "ray.kill"])
+def test_an_actor_that_ended_with_its_owner_is_no_rank_to_blame(tmp_path, why):
+    verdict = judge(tmp_path, {"driver.log": [*listed(at_driver=True), *owned(why)]})
+
+    assert (verdict.kind, verdict.blamed) == ("killed", ())
+
+
+def test_the_ranks_of_a_node_that_crashed_with_the_owner_of_an_actor_are_found(tmp_path):
+    lines = [*listed(at_driver=True), lost(0), lost(1), *owned("Owner's node has crashed.", of="10.9.1.21")]
+
+    assert judge(tmp_path, {"driver.log": lines}).blamed == (2, 3)

@@ -20,7 +20,8 @@ _MAY_TELL = (  # a quick look, since most lines are none of these
     *("exitcode: ", "return code = ", "Child process with PID", "noticed that", "exited with non-zero", "BAD TERM"),
     *("MPI_ABORT was", "ray.exc", "killed due to", "Killing worker", "Ray killed", "worker process has died"),
     *("Worker unexpectedly", "called MPI_Abort", "lost communication with a remote daemon", "marked dead"),
-    *("its node has died", "died with <Signals", "terminated with", "RayletDied", "NodeDied"),
+    *("its node has died", "died with <Signals", "terminated with", "RayletDied", "NodeDied", "its owner has died"),
+    "killed by `ray.kill`",
 )
 _CODE_OF_RANK = re.compile(r"[Rr]ank.{1,60}(?:code|status|rc)[ =:]")
 _ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
@@ -52,6 +53,7 @@ _RAY_NODE = re.compile(
     r"node with node id: \w+ and (?:ip|address): (?P<host>[\w.:-]+)\b.*marked dead|its node has died"
     r"|(?:LocalRaylet|Node)DiedError"
 )
+_RAY_OWNER = re.compile(r"\bOwner Ip address: (?P<host>[\w.:-]+)")
 _MPICH = re.compile(r"called MPI_Abort\(\w+, (?P<code>-?\d+)\) - process (?P<task>\d+)")
 # torch.multiprocessing.spawn; the number is the place among its processes
 _NAMES = "|".join(sorted(signal_module.Signals.__members__, key=len, reverse=True))  # another's line may follow at once
@@ -135,6 +137,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             before, after = messages[max(0, index - _SPREAD) : index][::-1], messages[index : index + _SPREAD]
             # an actor's error says who it was, and then why it died
             yield from _ray(message, [*before, *after] if "actor is dead" in text else [*after, *before])
+        elif "its owner has died" in text or "killed by `ray.kill`" in text:
+            yield _owner(message)
         elif "lost communication with a remote daemon" in text or _RAY_NODE.search(text):
             yield from _node(message, messages[max(0, index - _SPREAD) : index], messages[index : index + _SPREAD])
         else:
@@ -293,6 +297,18 @@ def _ray(message: LogMessage, around: Sequence[LogMessage]) -> Iterator[Fact]:
         yield Failure(
             kind="killed", what=what, pid=pid, host=host, where=message.where, follows=True, unless_first=True
         )
+
+
+def _owner(message: LogMessage) -> Failure:
+    """Read that the process that started an actor ended it, or itself ended before it, alone or with its node."""
+    text = message.text
+    host = found["host"] if (found := _RAY_OWNER.search(text)) else ""
+    if "Owner's node has crashed" in text:
+        what = f"Ray: node {host} no longer answers" if host else "Ray: the node of an actor's owner has died"
+        return Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
+    what = "the process that started a Ray actor "
+    what += "ended it (ray.kill)" if "ray.kill" in text else "ended before it"
+    return Failure(kind="killed", what=what, where=message.where, follows=True)
 
 
 def _largest(lines: Sequence[LogMessage]) -> int | None:
