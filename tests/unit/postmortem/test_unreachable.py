@@ -80,3 +80,34 @@ OTHERWISE = {
 @pytest.mark.parametrize("lines", OTHERWISE.values(), ids=OTHERWISE)
 def test_a_host_that_answers_or_is_reached_later_is_no_fault_of_the_network(lines, tmp_path):
     assert judge(tmp_path, lines).kind != "network"
+
+
+def reset(rank, *, prefix=True, why="Connection reset by peer"):
+    """What a rank raises that asked the store, which rank 0 holds, for the id of a communicator."""
+    said = f"[{rank}] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store"
+    head = f"[rank{rank}]: " if prefix else ""
+    return (
+        f"{head}RuntimeError: {said} by key '0', but store->get('0') got error: {why}. This may indicate a possible"
+        " application crash on rank 0 or a network set up issue."
+    )
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("why", ["Connection reset by peer", "failed to recv, got 0 bytes", "Broken pipe"])
+def test_the_store_whose_connections_all_others_lose_ended_with_rank_0(tmp_path, prefix, why):
+    verdict = judge(tmp_path, [reset(rank, prefix=prefix, why=why) for rank in (1, 2, 3)])
+
+    assert (verdict.kind, verdict.blamed) == ("killed", (0,))
+
+
+def test_one_rank_that_lost_the_store_blames_nobody(tmp_path):
+    verdict = judge(tmp_path, [reset(1), "[rank0]: step 1 loss 2.0", "[rank2]: step 1 loss 2.0"])
+
+    assert (verdict.blamed, verdict.unknown) == ((), True)
+
+
+def test_what_rank_0_raised_before_its_store_was_lost_is_the_cause(tmp_path):
+    raised = ["Traceback (most recent call last):", '  File "a.py", line 4, in <module>', "KeyError: 'x'"]
+    verdict = judge(tmp_path, [*(f"[rank0]: {line}" for line in raised), reset(1), reset(2), reset(3)])
+
+    assert (verdict.kind, verdict.blamed) == ("exception", (0,))

@@ -389,6 +389,9 @@ def by_lost_peers(facts: list[Fact]) -> HangPosition | None:
     operation, seq = calls.pop() if len(calls) == 1 else ("", None)
     heard = silent <= (with_own_files(facts) or silent)
     certain = ended and len(silent) == 1 and len(losers) >= 2 and heard and not of(facts, Shortened)
+    told = {fact.of for fact in lost}
+    if None not in told and not (certain and silent == told):
+        return None  # who lost the store says by its error that it waited, and may be the only one to say so
     loops = all(_TO_ITSELF.search(fact.where.text) for fact in lost)
     return HangPosition(
         kind="killed" if ended else "network",

@@ -67,6 +67,7 @@ _STORE = re.compile(
     r"|waiting for (?:clients|workers)\. (\d+)/(\d+) (?:clients|workers) joined"
 )
 _UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retr(?:ie|ei)ving ncclUniqueId from \[(\d+)\]")
+_STORE_GONE = re.compile(r"got error: .*(?:reset by peer|[Cc]onnection was (?:likely )?closed|Broken pipe|failed to recv)")
 _STORE_BARRIER = re.compile(
     r"store.based barrier on rank:? (?P<rank>\d+),? (?:.*?key:? (?P<key>[\w:/.-]+))?.*?world_size=(?P<world>\d+)"
 )
@@ -324,6 +325,9 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         in_world = message.rank is None or message.rank == place  # else both count inside a group
         rank = place if message.rank is None else message.rank
         yield StoreWait(rank=rank, of=writer if in_world else None, where=where)
+    elif unique and _STORE_GONE.search(text):  # rank 0 holds the store
+        rank, writer = int(unique[1]) if message.rank is None else message.rank, int(unique[2])
+        yield PeerLost(rank=rank, of=writer, kind="killed", where=where)
     elif stored:
         yield StoreWait(rank=int(stored["rank"]), key=stored["key"] or "", where=where)
         yield WorldSize(ranks=int(stored["world"]), where=where)

@@ -231,12 +231,13 @@ class UnlikeModel(msgspec.Struct, frozen=True, kw_only=True):
 class PeerLost(msgspec.Struct, frozen=True, kw_only=True):
     """A rank whose connection to another broke: the other's process ended (`killed`), or its link did (`network`).
 
-    The call is that in which it stood, where the line says it.
+    The call is that in which it stood, and `of` the other, where the line says it.
     """
 
     rank: int | None
     kind: str
     where: Where
+    of: int | None = None
     group_rank: int | None = None
     operation: str = ""
     seq: int | None = None
