@@ -34,7 +34,11 @@ CAUGHT = {
         *frame("bars.py", "__del__"),
         "TypeError: 'NoneType' object",
     ],
-    "Weights & Biases as it ends": [HEAD, *frame("wandb/sdk/wandb_run.py", "_atexit_cleanup"), "OSError: [Errno 9] Bad"],
+    "Weights & Biases as it ends": [
+        HEAD,
+        *frame("wandb/sdk/wandb_run.py", "_atexit_cleanup"),
+        "OSError: [Errno 9] Bad",
+    ],
     "a handler of the log": [
         "--- Logging error ---",
         HEAD,

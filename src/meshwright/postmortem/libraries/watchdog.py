@@ -67,7 +67,9 @@ _STORE = re.compile(
     r"|waiting for (?:clients|workers)\. (\d+)/(\d+) (?:clients|workers) joined"
 )
 _UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retr(?:ie|ei)ving ncclUniqueId from \[(\d+)\]")
-_STORE_GONE = re.compile(r"got error: .*(?:reset by peer|[Cc]onnection was (?:likely )?closed|Broken pipe|failed to recv)")
+_STORE_GONE = re.compile(
+    r"got error: .*(?:reset by peer|[Cc]onnection was (?:likely )?closed|Broken pipe|failed to recv)"
+)
 _STORE_BARRIER = re.compile(
     r"store.based barrier on rank:? (?P<rank>\d+),? (?:.*?key:? (?P<key>[\w:/.-]+))?.*?world_size=(?P<world>\d+)"
 )

@@ -1,4 +1,4 @@
-"""Words of batch systems and clouds on a job that they ended: PBS, LSF, SLURM's records, preemptible machines."""
+"""Words of batch systems and clouds on a job that they ended: PBS, LSF, HTCondor, SLURM's records, spot machines."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +14,18 @@ _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b"
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
 _FLUX = re.compile(r"\bjob\.exception\b.*\btype=(?P<what>timeout|preempt)\b")
 _DEADLINE = re.compile(r"\bDeadlineExceeded\b.*\bactive\b.*\blonger than specified deadline\b")  # of a pod or a job
+_CONDOR = re.compile(  # an event of HTCondor's log of a job, whose reason stands below
+    r"^(?:004|009|012) \(\d+\.\d+\.\d+\) \S+ \S+ Job was (?P<what>evicted|aborted|held)\b"
+)
+_GRID_ENGINE = re.compile(
+    r"\bjob \d+(?:\.\d+)? exceeded job (?:hard|soft) limit \"(?P<what>[hs]_(?:rt|cpu|vmem|rss|data))\""
+)
+_MODAL = re.compile(r"\bTask's current input \S+ hit its timeout of \d+ ?s\b")
+_VERTEX = re.compile(  # of one replica of Vertex AI
+    r"\bThe replica (?P<replica>\S+(?: \d+)?) (?P<full>ran out-of-memory and )?exited with a non-zero status of"
+    r" (?P<code>\d+)(?:\(SIGKILL\))?(?P<why>.{0,40}OOMKilled)?"
+)
+_BY_KILL = {"9", "137"}  # codes
 _SLURMCTLD = re.compile(r"_job_complete: JobId=\S+ WTERMSIG (?P<signal>\d+)")
 _NOT_RESPONDING = re.compile(
     r"\berror: Nodes? (?P<hosts>[A-Za-z][\w.,\[\]-]*) not responding(?P<down>, setting DOWN)?"
@@ -55,8 +67,10 @@ _ENDED = re.compile(  # a line of sacct with its exit code, scontrol, Ray's word
     r"|^Job '(?P<ray>[^']+)' (?P<how>succeeded|failed)$"
     r"|^(?P<lsf>Successfully completed\.)$"
 )
-_LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT", "timeout", "deadline"}  # end whatever hangs
-_MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP"}
+_LIMITS = {  # end whatever hangs
+    *("walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT", "timeout", "deadline", "h_rt", "s_rt", "h_cpu", "s_cpu"),
+}
+_MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP", "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data"}
 _OTHERS = {
     "preempt",
     "PREEMPT",
@@ -68,13 +82,23 @@ _OTHERS = {
     "FORCE_OWNER",
     "LOAD",
     "ncpus",
+    "evicted",
+    "aborted",
+    "held",
 }
-_REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
+_REQUESTED = {
+    "OWNER",
+    "FORCE_OWNER",
+    "ADMIN",
+    "FORCE_ADMIN",
+    "aborted",
+    "held",
+}  # somebody ended it: perhaps because it hung
 _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully")
 _MAY_TELL = (  # a quick look, since most lines are none of these
     *("failed node", "failure of node", "PBS: job", "TERM_", "_job_complete", "JobState=", "OUT_OF_ME", "NODE_FAIL"),
     *("PREEMPTED", "TIMEOUT", "spot", "Spot", "SPOT", "instance-action", "reempt", "notice", "warning", "keep-alive"),
-    *("shut down too", "job.exception", "DeadlineExceeded"),
+    *("shut down too", "job.exception", "DeadlineExceeded", "Job was ", "exceeded job", "hit its timeout", "replica"),
 )
 
 
@@ -92,10 +116,11 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     pods_well = all_completed(messages) is not None  # one that runs on or began anew says nothing of the job
     for message in pod_rows(messages):
         yield Succeeded(well=pods_well, where=message.where)
-    for message in messages:
+    for index, message in enumerate(messages):
         text = message.text
         if not any(word in text for word in _MAY_TELL):
             continue
+        yield from _of_others(message, messages[index + 1 : index + 2])
         if found := _PBS.search(text):
             yield from _ended("PBS", found["what"], message)
         elif found := _LSF.search(text):
@@ -120,6 +145,24 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif found := _STORE_GONE.search(text):
             what = f"the host of the rendezvous no longer answers ({found[1]}): its agent ended, or the way to it"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
+
+
+def _of_others(message: LogMessage, below: Sequence[LogMessage]) -> Iterator[Failure | TimeUp]:
+    """Yield what HTCondor, Grid Engine, Modal and Vertex AI say of a job that they ended."""
+    text = message.text
+    if found := _CONDOR.search(text):
+        is_memory = found["what"] == "held" and any("emory" in line.text for line in below)
+        yield from _ended("HTCondor", "mem" if is_memory else found["what"], message)
+    elif found := _GRID_ENGINE.search(text):
+        yield from _ended("Grid Engine", found["what"], message)
+    elif _MODAL.search(text):
+        yield from _ended("Modal", "timeout", message)
+    elif (found := _VERTEX.search(text)) and (found["full"] or found["why"]):
+        what = f"Vertex AI: replica {found['replica']} ran out of memory"
+        yield Failure(kind="host_memory", what=what, where=message.where)
+    elif found and found["code"] in _BY_KILL:
+        what = f"Vertex AI: replica {found['replica']} was ended by SIGKILL"
+        yield Failure(kind="killed", what=what, where=message.where, follows=True)
 
 
 def _nodes_down(messages: Sequence[LogMessage]) -> Iterator[NodeGone]:

@@ -74,7 +74,12 @@ _NOT_THE_CAUSE = {
     *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired", "HorovodInternalError"),
     *("ProcessExitedException", "ProcessRaisedException", "LocalRayletDiedError", "NodeDiedError", "OwnerDiedError"),
     *("ObjectLostError", "UnavailableError", "AbortedError", "ActorHandleNotFoundError", "EngineDeadError"),
-    *("CheckpointException", "WorkerGroupError", "TrainingFailedError"),  # pass on what another rank raised
+    *(
+        "CheckpointException",
+        "WorkerGroupError",
+        "TrainingFailedError",
+        "FunctionTimeoutError",
+    ),  # pass on what befell another
     # waited for what another process holds or sends, and did not get it
     *("Timeout", "Empty", "GetTimeoutError", "RayChannelTimeoutError", "InactiveRpcError", "RpcError"),
     *("RendezvousGracefulExitError", "PeerLostError"),

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 
 from ..text.lines import LogMessage
 
-_HEADING = re.compile(
-    r"Exception ignored (?:in|on|while)\b|^Error in atexit\._run_exitfuncs:|^--- Logging error ---"
-)
+_HEADING = re.compile(r"Exception ignored (?:in|on|while)\b|^Error in atexit\._run_exitfuncs:|^--- Logging error ---")
 _CATCHES = re.compile(  # the outermost frame of a traceback that was printed where it was caught
     r'(?:multiprocessing/util\.py", line \d+, in _run_finalizers|weakref\.py", line \d+, in _exitfunc'
     r"|, in (?:__del__|_atexit_cleanup))$"
@@ -67,11 +65,10 @@ def unraised(messages: Sequence[LogMessage]) -> set[int]:
 
     for index, message in enumerate(messages):
         key, text = (message.rank, message.pid), message.text
-        if "ignored" in text[-160:] or text[:1] in "E-":
-            if _HEADING.search(text):
-                end(key)
-                runs[key] = _Run(is_headed=True)
-                continue
+        if ("ignored" in text[-160:] or text[:1] in "E-") and _HEADING.search(text):
+            end(key)
+            runs[key] = _Run(is_headed=True)
+            continue
         if text.startswith(_TRACEBACK) or text.endswith(_TRACEBACK):
             if (run := runs.get(key)) and run.tracebacks and not run.open and not run.is_chained:
                 end(key)
