@@ -108,6 +108,11 @@ def _waited_for_first(came: Sequence[int], facts: list[Fact]) -> bool:
     return list(came) == list(others) and len(waits) >= len(came) > 0 and is_heard and not failed
 
 
+def _is_cut(report: DesyncReport, facts: list[Fact]) -> bool:
+    """Whether a report that names who did not join lacks its beginning, which says who waited and prints it."""
+    return bool(report.not_joined) and report.rank is None and not ranks_seen(facts)
+
+
 def by_report(facts: list[Fact]) -> HangPosition | None:
     """Return whom torch's desync report shows behind; a report that names everybody names nobody."""
     for report in of(facts, DesyncReport):
@@ -123,7 +128,8 @@ def by_report(facts: list[Fact]) -> HangPosition | None:
             seq, blamed = min(report.unfinished)
             waiting -= set(blamed)
             why = f"joined #{seq} and did not finish it, the others are past it"
-        if not blamed or (not waiting and report.unfinished) or set(blamed) >= ranks_seen(facts) | waiting:
+        others = (ranks_seen(facts) | waiting) - set(blamed)
+        if not blamed or (not waiting and report.unfinished) or not (others or _is_cut(report, facts)):
             continue
         if waiting and len(blamed) > len(waiting):
             continue

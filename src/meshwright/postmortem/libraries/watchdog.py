@@ -39,6 +39,7 @@ _COMPLETED = re.compile(  # what is asked for by a dump signal ends in a full st
 _FAILED_AT = re.compile(r"(?:watchdog at work|at work sequence id|work sequence id|NCCL work): (\d+)")
 _GOT_STUCK = re.compile(r"watchdog got stuck for \d+ ?(?:seconds|milliseconds)|Heartbeat monitor timed out")
 _DESYNC_AT = re.compile(r"- \[(\d+)\] Timeout at collective: (\w+), #(\d+)")
+_LAGGING = "lagging/dead/mismatched ranks"  # the heading above whom a report names; where it is pasted alone, its first
 _NEVER = re.compile(r"ranks \[([\d, -]+)\] are the lagging ranks that caused this timeout")
 _UNFINISHED = re.compile(r"\[([\d, -]+)\] joined but didn't finish collective #(\d+)")
 _NOT_JOINED = re.compile(r"\[([\d, -]+)\] finished collective #(\d+), but didn't join collective #(\d+)")
@@ -150,7 +151,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
         if not any(word in text for word in _MAY_TELL) and not _OF_RANKS.search(text):
             continue
         begun = _DESYNC_AT.search(text)
-        if begun or (report is None and _NEVER.search(text)):
+        if begun or (report is None and (_LAGGING in text or _NEVER.search(text))):
             if report:
                 yield report
             report = DesyncReport(where=message.where, rank=message.rank)
@@ -232,7 +233,7 @@ def _grown(report: DesyncReport, text: str, snapshot: int | None) -> tuple[Desyn
     elif ranks:
         if snapshot is not None:
             values["started"] = (*report.started, (snapshot, spelled(ranks.group(2)), _ranks(ranks.group(1))))
-    elif "lagging/dead/mismatched" not in text and "Snapshot of" not in text:
+    elif _LAGGING not in text and "Snapshot of" not in text:
         return None, None
     return DesyncReport(**values), snapshot  # type: ignore[arg-type]  # the fields of the same struct
 
