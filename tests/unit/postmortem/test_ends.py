@@ -135,3 +135,11 @@ def test_a_log_of_steps_without_a_fault_shows_its_last_one(tmp_path):
     verdict = judge(tmp_path, lines)
 
     assert (verdict.kind, verdict.unknown, [line.line for line in verdict.evidence]) == ("none", True, [9])
+
+
+def test_a_rank_that_cxx_ended_for_want_of_memory_ran_out_of_the_hosts(tmp_path):
+    ended = "[rank2]: terminate called after throwing an instance of 'std::bad_alloc'"
+
+    verdict = judge(tmp_path, [ended, "[rank2]:   what():  std::bad_alloc", *(timed_out(r, 9) for r in (0, 1, 3))])
+
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (2,))

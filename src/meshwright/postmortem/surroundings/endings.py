@@ -143,11 +143,12 @@ _EXITED_WELL = re.compile(
     r"(?:with )?(?:exit|return)[ _-]?(?:code|status)[ :=]*0\.?$",
     re.IGNORECASE,
 )
-_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit|resol|Attempt")
+_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit|resol|Attempt|bad_alloc")
 _HOST_MEMORY = re.compile(
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|Unable to allocate [\d.]+ \w+ for an array"
     r"|Cannot allocate memory|std::bad_alloc"
 )
+_BAD_ALLOC = "terminate called after throwing an instance of 'std::bad_alloc'"
 _SHARED_MEMORY_WORKER = re.compile(r"Unexpected bus error encountered in worker")
 _UNLIKE_MODEL = re.compile(
     r"(?P<what>(?:\[(?P<place>\d+)\]: )?params\[\d+\] in this process with .*?not to match .*?"
@@ -262,6 +263,8 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
             where=where,
             follows=follows,
         )
+    elif _BAD_ALLOC in text:
+        yield Failure(kind="host_memory", what="out of host memory: std::bad_alloc", rank=rank, where=where)
     elif worker:
         killed = worker.group("signal") in {"Killed", "Bus error"}
         what = f"a data loader's worker ended ({worker.group('signal') or 'unexpectedly'})"
