@@ -289,7 +289,7 @@ def _work(message: LogMessage) -> Iterator[Fact]:
 def _waits(message: LogMessage) -> Iterator[Fact]:
     text, where = message.text, message.where
     barrier = _BARRIER.search(text) or _OUR_BARRIER.search(text)
-    reached, sizes, store = _REACHED.search(text), _GLOO_SIZES.search(text), _STORE.search(text)
+    reached, sizes = _REACHED.search(text), _GLOO_SIZES.search(text)
     if barrier:
         named = barrier.group(1)
         ranks = _ranks(named) if named[0].isdecimal() else tuple(map(int, re.findall(r"\brank (\d+) \(", named)))
@@ -322,15 +322,25 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         yield GroupJoin(rank=rank, key=joins["added"] or joins["key"] or "", where=where.by(rank))
     elif message.rank is not None and _COMES.search(text):
         yield GroupJoin(rank=message.rank, where=where)
-    unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)
+    yield from _of_store(message)
+    if "RendezvousTimeoutError" in text:
+        yield StoreWait(rank=None, where=where, what="for the other hosts at torchrun's rendezvous")
+    world = _WORLD.search(text) if any(word in text for word in _OF_WORLD) else None
+    if world and not _STORE_BARRIER.search(text):
+        yield WorldSize(ranks=int(next(group for group in world.groups() if group)), where=where)
+
+
+def _of_store(message: LogMessage) -> Iterator[Fact]:
+    """Yield who waited for a key of the store or for the store itself, or lost its connection to it."""
+    text, where = message.text, message.where
+    unique, stored, store = (form.search(text) for form in (_UNIQUE_ID, _STORE_BARRIER, _STORE))
     if unique and re.search(r"timeout|timed out", text, re.IGNORECASE):
         place, writer = int(unique.group(1)), int(unique.group(2))
         in_world = message.rank is None or message.rank == place  # else both count inside a group
         rank = place if message.rank is None else message.rank
         yield StoreWait(rank=rank, of=writer if in_world else None, where=where)
-    elif unique and _STORE_GONE.search(text):  # rank 0 holds the store
-        rank, writer = int(unique[1]) if message.rank is None else message.rank, int(unique[2])
-        yield PeerLost(rank=rank, of=writer, kind="killed", where=where)
+    elif unique and _STORE_GONE.search(text) and message.rank in {None, int(unique[1])}:  # else it counts in a group
+        yield PeerLost(rank=int(unique[1]), of=int(unique[2]), kind="killed", where=where)
     elif stored:
         yield StoreWait(rank=int(stored["rank"]), key=stored["key"] or "", where=where)
         yield WorldSize(ranks=int(stored["world"]), where=where)
@@ -343,11 +353,6 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         yield StoreWait(rank=message.rank, where=where, to=address, is_host=is_host, lacking=lacking, joined=joined)
         if store and store.group(3):
             yield WorldSize(ranks=int(store.group(3)), where=where)
-    if "RendezvousTimeoutError" in text:
-        yield StoreWait(rank=None, where=where, what="for the other hosts at torchrun's rendezvous")
-    world = _WORLD.search(text) if any(word in text for word in _OF_WORLD) else None
-    if world and not stored:
-        yield WorldSize(ranks=int(next(group for group in world.groups() if group)), where=where)
 
 
 def _fingerprints(message: LogMessage) -> Iterator[Fingerprint]:
