@@ -15,6 +15,11 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 YEAR_DAYS = 365.25
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))  # as they are printed
 _TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DAYS = {
+    **dict.fromkeys(("", "d", "day", "days"), 1.0),
+    **dict.fromkeys(("w", "week", "weeks"), 7.0),
+    **dict.fromkeys(("h", "hour", "hours"), 1 / 24),
+}
 
 
 def parse_bytes(text: str) -> int:
@@ -61,6 +66,23 @@ def parse_time(text: str) -> float:
     if value < 0:
         raise InputError(f"{_short_text(text)}: a time cannot be negative")
     return _at_most(value * _TIME.get(unit, 1.0), MOST_TIME_S, text, "1e10 seconds")
+
+
+def parse_share(text: str) -> float:
+    """Return the share that `text` names: "0.4", "40%" and "40 %" are one; a comma may stand for the point."""
+    value, unit = _split(re.sub(r"(?<=\d),(?=\d)", ".", str(text)), "a share such as 0.4 or 40%")
+    if unit not in {"", "%"}:
+        raise InputError(f"{_short_text(text)}: unknown unit {unit!r}; expected a share such as 0.4 or 40%")
+    return value / 100 if unit else value
+
+
+def parse_days(text: str) -> float:
+    """Return the days that `text` names: "60", "60d", "8 weeks", "36h"."""
+    value, unit = _split(text, "days such as 60 or 60d")
+    scale = _DAYS.get(unit.lower())
+    if scale is None:
+        raise InputError(f"{_short_text(text)}: unknown unit {unit!r}; expected days such as 60, 60d, 8 weeks or 36h")
+    return value * scale
 
 
 def parse_count(text: str) -> int:

@@ -4,7 +4,8 @@
   `validate`, `simulate`, `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`,
   `collectives` (with `collectives_nccl`, `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
 - options that several take: `options`, `precision`, `stacks`, `job`, `named_cluster`, `calibration`
-- common to all: `help_format` (help), `prose` (sentences), `values` (the tab key), `bounds` (of numbers), `streams`
+- common to all: `help_format` (help), `prose` (sentences), `values` (the tab key), `amounts` (numbers with
+  units), `bounds` (of numbers), `streams`
 """
 
 import errno

@@ -90,7 +90,8 @@ def bench(
         print_judged(found, notes, as_csv=as_csv, as_json=as_json)
     else:
         _print(tables, notes, as_csv, as_json)
-    return 1 if any(row.wrong for _, rows, _ in tables for row in rows) or any(one.table.wrong for one in found) else 0
+    wrong = any(row.wrong for _, rows, _ in tables for row in rows) or any(one.table.wrong for one in found)
+    return 1 if wrong or any(one.verdict.ok is False for one in found) else 0
 
 
 def _nodes(

@@ -11,6 +11,7 @@ from ..units import counted, parse_rate, parse_time
 from .calibration import save_calibration
 from .options import JobQuestion, PlanOptions
 from .plan_output import optional, print_about, training_asked, write_plan_page
+from .plan_target import asks_target, check_target, solve_target
 from .prose import say
 from .stacks import note_of_engine, warn_of_stack
 
@@ -127,6 +128,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     from ..report.job import better_than, show_job
 
     question = _question(given)
+    check_target(given)
     job = job_of(question)
     written = next((flag for flag in ("emit", "output") if getattr(given, flag) is not None), "")
     if written:
@@ -136,6 +138,8 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     setting = setting_of_job(job, question, catalogue)
     note_of_engine(given.engine, given.stack)
     others = replace(setting, layers_again=0)  # of other layouts nobody says that some layers alone are repeated
+    if asks_target(given):
+        return _target_of_job(job, others, given, catalogue, console)
     today = priced_job(job, setting)
     row = today if given.layout is None else _asked(others, given.layout)
     if given.layout is not None or given.stack is not None:  # what the job runs its own engine has taken
@@ -173,6 +177,18 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     if given.html is not None:
         _write_page(given, setting, job, row, rows)
     return 0
+
+
+def _target_of_job(
+    job: "Job", setting: "Setting", given: PlanOptions, catalogue: "Catalogue", console: "Console"
+) -> int:
+    """Show what reaches a target with the model, the batch and the stack of a job, in any layout of its engine."""
+    from ..plan.model_facts import model_facts, sentence
+
+    _tell(job, err=given.as_json)
+    if not given.as_json:
+        console.print(sentence(model_facts(setting)), highlight=False)
+    return solve_target(setting, given, catalogue, console)
 
 
 def _check_written(job: "Job", flag: str, engine: str) -> None:
@@ -325,10 +341,15 @@ def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue
         told += f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
     say(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s{told}")
     say(f"constants: {'; '.join(row.predicted.calibration[:2])}")
+    _tell(job)
+    return 0
+
+
+def _tell(job: "Job", *, err: bool = False) -> None:
+    """Say what was assumed of a job, what of it is not priced, and what is remarkable."""
     for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):
         for line in lines:
-            say(f"{word}: {line}")
-    return 0
+            say(f"{word}: {line}", err=err)
 
 
 def _asked(setting: "Setting", layout: str) -> "PricedLayout":

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..units import parse_rate, parse_time
 from ..workload.recomputed import away_of, modules_of
+from .amounts import DAYS, SHARE
 from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import check_emit, check_engine, emit, plan_job, runnable_on
@@ -16,7 +17,7 @@ from .options import PlanOptions
 from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, tokens_asked, training_asked, write_files
-from .plan_target import solve_target
+from .plan_target import asks_target, check_target, solve_target
 from .plan_ways import check_read
 from .precision import precision_option
 from .prose import say
@@ -77,16 +78,16 @@ OFTEN = (
 @click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue. Default: flat; of TPUs a torus.")
 @click.option("--placements", metavar="FILE", help="Switches above nodes (scontrol show topology): take near ones.")
 @click.option("--hardware", metavar="FILE", multiple=True, help="TOML that extends the catalogue.")
-@click.option("--target-mfu", metavar="SHARE", type=float, help="Which network, latency, GPUs reach this MFU.")
+@click.option("--target-mfu", metavar="SHARE", type=SHARE, help="Which network, latency, GPUs reach this MFU.")
 @click.option("--target-step-time", metavar="TIME", help="The same for a step time (5s).")
-@click.option("--target-days", metavar="DAYS", type=float, help="The same for the days that --tokens take.")
+@click.option("--target-days", metavar="DAYS", type=DAYS, help="The same for the days that --tokens take.")
 @click.option("--tokens", metavar="COUNT", help="Tokens of the whole training (13T).")
 @click.option("--compare", metavar="A,B", help="Clusters side by side: A,B,B:intra=300GB/s.")
 @click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="1 GPU to all, the batch fixed or grown.")
 @click.option("--modes", is_flag=True, help="Asynchronous data parallel beside the best synchronous layout.")
 @click.option("--slow", metavar="TIMES", type=float, help="With --modes: one worker is TIMES slower (3).")
 @click.option("--params", metavar="COUNT", help="Arithmetic from a parameter count alone (2B).")
-@click.option("--mfu", metavar="SHARE", type=float, help="Share of the peak in the arithmetic (0.5).")
+@click.option("--mfu", metavar="SHARE", type=SHARE, help="Share of the peak in the arithmetic (0.5).")
 @click.option("--recompute", type=click.Choice(["none", "full"]), default="none", help="In the arithmetic.")
 @click.option("--layers", metavar="N", type=click.IntRange(min=1), help="In the arithmetic: to size one.")
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the plan (plan.json).")
@@ -138,10 +139,7 @@ def _check(given: PlanOptions) -> None:
         raise InputError(f"{' and '.join(chosen)}: expected one of them")
     if given.params is not None and chosen not in ([], ["--mfu"]):
         raise InputError(f"{chosen[0]}: needs --model")
-    if given.target_days is not None and given.tokens is None:
-        raise InputError("--target-days: needs --tokens")
-    if given.plot is not None and given.plot.suffix != ".svg":
-        raise InputError(f"--plot {given.plot}: expected a name that ends in .svg")
+    check_target(given)
     if given.graph is not None and given.graph.suffix != ".svg":
         raise InputError(f"--graph {given.graph}: expected a name that ends in .svg")
     changed = "--lora-rank" if given.lora_rank else "--optimizer" if given.optimizer.lower() != "adamw" else ""
@@ -190,7 +188,7 @@ def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "
         return _price(setting, given, given.layout, console)
     if not given.as_json:
         console.print(sentence(model_facts(setting)), highlight=False)
-    targets = any(getattr(given, name) is not None for name in ("target_mfu", "target_step_time", "target_days"))
+    targets = asks_target(given)
     if not given.as_json and (targets or given.scaling is not None or given.modes):
         console.print(f"constants: {'; '.join(origins(setting)[:2])}", highlight=False)
     if given.scaling is not None:
@@ -214,10 +212,7 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         global_batch=given.global_batch,
         seq_len=given.seq_len,
         precision=given.precision,
-        stack=given.stack
-        or default_of(
-            given.precision, given.layout, mtp_layers=given.mtp_layers or 0, engine=given.engine or given.emit
-        ),
+        stack=given.stack or _default_stack(given),
         fabric=given.fabric,
         intra_bytes_per_s=optional(parse_rate, given.intra, "--intra"),
         inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),
@@ -232,6 +227,19 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         conditions=parse_conditions(given.only, given.without),
         placements=_placements(given.placements),
         measured=(given.own,) if given.own else (),
+    )
+
+
+def _default_stack(given: PlanOptions) -> str:
+    told = ("weights", "loss", "activations_away")
+    held = [f"--{name.replace('_', '-')} {getattr(given, name)}" for name in told if getattr(given, name)]
+    return default_of(
+        given.precision,
+        given.layout,
+        mtp_layers=given.mtp_layers or 0,
+        engine=given.engine or given.emit,
+        lora_rank=given.lora_rank,
+        held=held[0] if held else "",
     )
 
 

@@ -19,6 +19,30 @@ if TYPE_CHECKING:
     from ..report.curve import Mark
 
 
+def asks_target(given: PlanOptions) -> bool:
+    """Return whether one of the targets is asked for."""
+    return bool(_targets(given))
+
+
+def check_target(given: PlanOptions) -> None:
+    """Raise InputError for options of a target that do not go together."""
+    asked = _targets(given)
+    if len(asked) > 1:
+        raise InputError(f"{' and '.join(asked)}: expected one of them")
+    if given.target_days is not None and given.tokens is None:
+        raise InputError("--target-days: needs --tokens")
+    if asked and given.target_days is None and given.tokens is not None:
+        raise InputError(f"--tokens: not with {asked[0]}; it goes with --target-days")
+    if given.plot is not None and given.plot.suffix != ".svg":
+        raise InputError(f"--plot {given.plot}: expected a name that ends in .svg")
+
+
+def _targets(given: PlanOptions) -> list[str]:
+    """Return the flags of the targets that are asked for."""
+    names = ("target_mfu", "target_step_time", "target_days")
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(given, name) is not None]
+
+
 def solve_target(setting: "Setting", given: PlanOptions, catalogue: "Catalogue", console: "Console") -> int:
     """Show what reaches the target of the options; return the exit code."""
     from ..plan.targets.inverse import solve

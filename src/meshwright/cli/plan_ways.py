@@ -12,6 +12,8 @@ from .plan_here import HERE
 
 SEARCH = "a search"
 LOCAL = f"--cluster {HERE}"
+JOB_TARGET = "--job and a target"
+TARGETS = frozenset({"--target-mfu", "--target-step-time", "--target-days"})
 _ASKED = frozenset({"model_name", "cluster", "gpus", "global_batch", "seq_len", "precision", "as_json"})
 _RATES = frozenset({"intra", "inter", "hardware"})
 _OWN_RUNS = frozenset({"calibrate", "save"})
@@ -24,14 +26,15 @@ _SETTING = _ASKED | _RATES | _OWN_RUNS | {
     *("recompute_modules", "activations_away", "latency", "fabric", "placements"),
 }  # fmt: skip
 _TARGET = _SETTING | _CONDITIONS | {"plot"}
+_JOB = _ASKED | _RATES | _OWN_RUNS | _CONDITIONS | {
+    *("job", "more", "stack", "weights", "loss", "mtp_layers", "latency", "fabric", "tokens"),
+}  # fmt: skip
 _ENVELOPE = _ASKED - {"model_name"} | _RATES | {"tokens", "mfu", "recompute", "layers", "optimizer", "target_days"}
 READ: Mapping[str, frozenset[str]] = {  # the way as it is named to the user: the options that it reads
     SEARCH: _SETTING | _CONDITIONS | _EMITTED | _FILES | {"refine", "tokens"},
     "--layout": _SETTING | _EMITTED | _FILES | {"layout", "tokens"},
-    "--job": _ASKED | _RATES | _OWN_RUNS | _CONDITIONS | _EMITTED | {
-        *("job", "more", "layout", "stack", "weights", "loss", "mtp_layers", "latency", "fabric", "tokens"),
-        *("output", "html"),
-    },
+    "--job": _JOB | _EMITTED | {"layout", "output", "html"},
+    JOB_TARGET: _JOB | {"target_mfu", "target_step_time", "target_days", "plot"},
     "--params": _ENVELOPE | {"params"},
     "--mfu": _ENVELOPE | {"model_name", "mtp_layers", "allow_unknown"},
     "--target-mfu": _TARGET | {"target_mfu"},
@@ -44,16 +47,23 @@ READ: Mapping[str, frozenset[str]] = {  # the way as it is named to the user: th
 }  # fmt: skip
 # where several are typed the first of these is the way, and refuses the others
 _ORDER = (
-    *("--job", "--params", "--mfu", "--target-mfu", "--target-step-time", "--target-days", "--compare", "--scaling"),
+    *(
+        JOB_TARGET,
+        "--job",
+        "--params",
+        "--mfu",
+        "--target-mfu",
+        "--target-step-time",
+        "--target-days",
+        "--compare",
+        "--scaling",
+    ),
     *("--modes", "--layout"),
 )
 
 _ITS_SIZES = "--model, --gpus and --global-batch in place of the job's files"
 # what comes near to a way that does not go with a job
 _BESIDE_A_JOB = {
-    "--target-mfu": f"{_ITS_SIZES} look for the network that reaches it",
-    "--target-step-time": f"{_ITS_SIZES} look for the network that reaches it",
-    "--target-days": f"--job with --tokens says the days that it takes today; {_ITS_SIZES} look for what takes fewer",
     "--compare": "--job is priced on one --cluster after another",
     "--scaling": f"{_ITS_SIZES} draw the curve",
     "--modes": f"{_ITS_SIZES} set them side by side",
@@ -76,6 +86,8 @@ def check_read(context: click.Context) -> None:
 def asked_way(typed: Mapping[str, str]) -> str:
     """Return the way that options ask for on machines of the catalogue, by their names and flags."""
     flags = set(typed.values())
+    if "--job" in flags and not flags.isdisjoint(TARGETS):
+        flags.add(JOB_TARGET)
     return next((way for way in _ORDER if way in flags), SEARCH)
 
 
@@ -84,7 +96,7 @@ def refusal_of_way(way: str, name: str, flag: str) -> str:
     if way == LOCAL:
         return f"{LOCAL} is measured, not looked up: {flag} does not go with it"
     if flag in READ:
-        near = _BESIDE_A_JOB.get(flag, "") if way == "--job" else ""
+        near = _BESIDE_A_JOB.get(flag, "") if way in {"--job", JOB_TARGET} else ""
         return f"{flag}: not with {way}: give one of the two" + (f" ({near})" if near else "")
     *others, last = [other for other in READ if name in READ[other]]
     ways = f"{', '.join(others)} or {last}" if others else last

@@ -11,10 +11,12 @@ from ..cluster.graph import Cluster
 from ..collectives.schedules.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import read_struct, to_json, write_atomic
-from ..units import counted, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from ..units import counted, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_share, parse_time
+from .amounts import PART
 from .help_format import Brief
 from .named_cluster import named_cluster
 from .options import JobQuestion, SimulateOptions
+from .plan_output import optional
 from .precision import precision_option
 from .prose import say
 from .stacks import default_of, stack_option, warn_of_stack
@@ -76,8 +78,8 @@ OFTEN = (
 @click.option("--alpha", metavar="TIME", help="Latency of every message of a collective.")
 @click.option("--reduce-rate", metavar="RATE", help="At which a rank reduces. Default: no cost.")
 @click.option("--slow", multiple=True, metavar="LINK=SHARE", help="A>B (or A-B both ways) keeps this share.")
-@click.option("--slow-share", metavar="SHARE", type=click.FloatRange(0, 1), default=0.0, help="Of all links are slow.")
-@click.option("--slow-to", metavar="SHARE", type=click.FloatRange(0, 1), default=0.5, help="They keep it. Default 0.5.")
+@click.option("--slow-share", metavar="SHARE", type=PART, default=0.0, help="Of all links are slow.")
+@click.option("--slow-to", metavar="SHARE", type=PART, default=0.5, help="They keep it. Default 0.5.")
 @click.option("--cut", multiple=True, metavar="LINK", help="A link that is cut.")
 @click.option("--late", multiple=True, metavar="RANK=TIME", help="Begins a collective later.")
 @click.option("--straggler", multiple=True, metavar="RANK=FACTOR", help="Computes a step slower.")
@@ -329,7 +331,7 @@ def _disturbance(options: SimulateOptions) -> "Disturbance":
         link, equals, share = text.rpartition("=")
         if not equals:
             raise InputError(f"--slow {text!r}: expected LINK=SHARE, such as 'node0/NIC0>fabric=0.5'")
-        slow[link] = _number(share, "--slow")
+        slow[link] = optional(parse_share, share, "--slow")
     return Disturbance(
         slow=slow,
         cut=options.cut,

@@ -18,8 +18,19 @@ def stack_option(text: str) -> Callable[[Any], Any]:
     return click.option("--stack", metavar="NAME", callback=_named, help=f"{text} `help` lists them.")
 
 
-def default_of(precision: str, layout: str | None, *, mtp_layers: int = 0, engine: str | None = None) -> str:
-    """Return the stack of a command that names none: that of its engine, else our own or, aloud, another for it."""
+def default_of(
+    precision: str,
+    layout: str | None,
+    *,
+    mtp_layers: int = 0,
+    engine: str | None = None,
+    lora_rank: int = 0,
+    held: str = "",
+) -> str:
+    """Return the stack of a command that names none: that of its engine, else our own or, aloud, another for it.
+
+    `held`: the option that says how weights, logits or activations are held, "" for none.
+    """
     from ..layout import Layout
     from ..plan.analytic.price import PEAKS
     from ..plan.layouts.stacks import default_stack
@@ -33,10 +44,16 @@ def default_of(precision: str, layout: str | None, *, mtp_layers: int = 0, engin
         asked = None if layout is None else Layout.parse(layout)
     except InputError:  # said where the layout is read
         asked = None
-    found = default_stack(precision, asked, mtp_layers)
+    found = default_stack(precision, asked, mtp_layers, adapters=lora_rank > 0, held=bool(held))
     if found != OWN and precision in PEAKS:  # one that nobody knows is refused where it is read
-        what = precision if default_stack(precision) != OWN else f"--layout {layout}"
-        what = f"--mtp-layers {mtp_layers}" if default_stack(precision, asked) == OWN else what
+        reasons = {
+            precision: default_stack(precision) != OWN,
+            f"--layout {layout}": default_stack("bf16", asked) != OWN,
+            f"--mtp-layers {mtp_layers}": mtp_layers > 0,
+            f"--lora-rank {lora_rank}": lora_rank > 0,
+            held: bool(held),
+        }
+        what = next(told for told, holds in reasons.items() if holds)
         say(f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True)
     return found
 

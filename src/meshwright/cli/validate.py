@@ -17,6 +17,7 @@ from ..plan.tables.runs import RunRow, read_rows, unread_columns
 from ..plan.validate import FamilyErrors, RowOutcome, Unpriced, as_json, known_models, predict, summarise, warnings
 from ..report.narrow_tables import show_table
 from ..units import counted
+from .amounts import SECONDS
 from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import validate_job
@@ -47,7 +48,7 @@ WORST_SHOWN = 10
 )
 @click.argument("runs", required=False, type=click.Path(path_type=Path))
 @click.option("--job", multiple=True, metavar="FILE", help="An engine's own configuration in place of a table.")
-@click.option("--measured", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), help="Of one of its steps.")
+@click.option("--measured", metavar="SECONDS", type=SECONDS, help="Of one of its steps.")
 @click.option("--cluster", metavar="NAME", help="It ran on: a node type of the catalogue, or a cluster file.")
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="Where its files do not say them.")
 @click.option("--model", metavar="NAME", help="The model, if its files lack it.")

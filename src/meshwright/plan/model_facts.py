@@ -6,6 +6,7 @@ import msgspec
 
 from ..units import counted
 from ..workload.architecture import Architecture
+from ..workload.kinds import Experts
 from ..workload.models import Model
 from .analytic import Setting
 from .analytic.price import PRODUCT_BYTES, flops_per_token, machine_of
@@ -85,7 +86,7 @@ def facts_about(
 
     `option` says where the modules that predict further tokens would be asked for.
     """
-    assumed += _further_tokens(model, option)
+    assumed += (*_idle(model), *_further_tokens(model, option))
     return ModelFacts(
         name=model.name,
         parameters=model.parameters,
@@ -97,6 +98,15 @@ def facts_about(
         seq_len=seq_len,
         assumed=assumed,
     )
+
+
+def _idle(model: Architecture) -> tuple[str, ...]:
+    """Return what is said of weights beside the experts that transformers allocates, and no token of text meets."""
+    idle = sum(run.count * run.layer.network.unused for run in model.runs if isinstance(run.layer.network, Experts))
+    if not idle:
+        return ()
+    told = f"{idle / 1e9:.4g} B of the parameters are multiplied with no token of text, as transformers allocates them"
+    return (f"{told}; without them {(model.parameters - idle) / 1e9:.4g} B",)
 
 
 def _further_tokens(model: Architecture, option: str) -> tuple[str, ...]:

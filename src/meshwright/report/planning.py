@@ -189,10 +189,13 @@ def fewest_text(fewest: FewestGpus) -> str:
     if fewest.gpus is None:
         nearest = fewest.nearest_gpus
         near = "" if nearest is None else f"; {nearest:,} come nearest, with {format_time(fewest.step_time_s or 0.0)}"
-        return f"none of {fewest.tried} numbers up to {fewest.most:,} meets it{near}"
+        least = f"from {fewest.least:,} to" if fewest.least > 1 else "up to"
+        return f"none of {fewest.tried} numbers {least} {fewest.most:,} meets it{near}"
     more = f", more than {fewest.asked:,}" if fewest.gpus > fewest.asked else ""
     took = format_time(fewest.step_time_s or 0.0)
-    return f"{fewest.gpus:,}{more}: {fewest.layout} takes {took}; {counted(fewest.tried, 'number')} of GPUs tried"
+    least = f", {fewest.least:,} the least" if fewest.least > 1 else ""
+    tried = f"{counted(fewest.tried, 'number')} of GPUs tried{least}"
+    return f"{fewest.gpus:,}{more}: {fewest.layout} takes {took}; {tried}"
 
 
 def means_text(means: TargetAlternative) -> str:

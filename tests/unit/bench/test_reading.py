@@ -188,6 +188,12 @@ def test_wrong_results_are_the_exit_code(capsys):
     assert "verdict: bad: results are wrong" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("table", "code"), [("built_without_mpi.txt", 1), ("a100_230.txt", 0)])
+def test_a_bad_verdict_is_the_exit_code(capsys, table, code):
+    assert run_command(["bench", "--from", str(TABLES / table)]) == code
+    assert ("verdict: bad" in capsys.readouterr().out) == bool(code)
+
+
 def test_a_fast_size_among_slow_ones_is_called_fast(capsys):
     run_command(["bench", "--from", str(TABLES / "bench_fast_size.txt")])
     text = capsys.readouterr().out

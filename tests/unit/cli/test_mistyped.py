@@ -38,8 +38,8 @@ def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--seq-len", "128K"], "'128K' is no whole number, such as 131072"),
-        (["--global-batch", "4M"], "'4M' is no whole number, such as 131072"),
+        (["--seq-len", "128K"], "'128K' is no whole number, such as 131072 or 128000"),
+        (["--global-batch", "4M"], "'4M' is no whole number, such as 4194304 or 4000000"),
         (["--precision", "fp9"], "did you mean fp8?"),
         (["--cluster", "H100x3"], "of that accelerator: dgx-h100, aws-p5"),
         (["--cluster", "8xA100"], "of that accelerator: dgx-a100"),
@@ -54,12 +54,12 @@ def test_a_slip_is_answered_with_what_was_meant(words, told):
     said = f"{result.stderr}{result.exception or ''}"
 
     assert result.exit_code != 0
-    assert told in said.replace("is not a valid integer range", "is no whole number, such as 131072")
+    assert told in said
 
 
 def test_the_command_line_says_so_too(capsys):
     assert cli.run_command([*PLAN.split(), "--seq-len", "128K"]) == 2
-    assert "'128K' is no whole number, such as 131072" in capsys.readouterr().err
+    assert "'128K' is no whole number, such as 131072 or 128000" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("given", "said"), [({}, True), ({"tie_word_embeddings": False}, False)])

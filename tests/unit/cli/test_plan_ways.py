@@ -145,3 +145,41 @@ def test_a_search_for_a_configuration_is_priced_as_what_reads_it(tmp_path, capsy
     assert run_command(words) == 0
     told = json.loads(capsys.readouterr().out)["predicted"]["calibration"]
     assert "stack accelerate: Accelerate and plain FSDP" in told
+
+
+@pytest.mark.parametrize("target", [["--target-days", "30", "--tokens", "100B"], ["--target-mfu", "20%"]])
+def test_a_target_beside_a_job_searches_the_layouts_of_its_model(capsys, tmp_path, target):
+    job = tmp_path / "run.sh"
+    job.write_text("torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64\n")
+    sized = ["--model", "llama3.2-1b", "--cluster", "dgx-h100", "--seq-len", "2048", "--gpus", "8"]
+    assert run_command(["plan", "--job", str(job), *sized, *target, "--json"]) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["fewest"]["gpus"] >= 1
+    assert document["model"]["seq_len"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--target-days", "30"], "--target-days: needs --tokens"),
+        (["--target-mfu", "0.4", "--tokens", "1T"], "--tokens: not with --target-mfu"),
+        (["--target-mfu", "0.4", "--target-step-time", "5s"], "--target-mfu and --target-step-time: expected one"),
+        (["--target-mfu", "0.4", "--layout", "dp=8"], "--layout: not with --job and a target"),
+    ],
+)
+def test_options_of_a_target_beside_a_job_are_held_to_each_other(capsys, words, told):
+    assert run_command(["plan", "--job", "run.sh", "--cluster", "dgx-h100", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "stack"),
+    [
+        (["--lora-rank", "16", "--weights", "nf4"], "priced as stack trl, since Meshwright itself does not run --lora"),
+        (["--weights", "bf16"], "priced as stack since-2024, since Meshwright itself does not run --weights bf16"),
+    ],
+)
+def test_what_our_own_engine_does_not_hold_is_priced_as_a_stack_that_does(capsys, words, stack):
+    assert run_command([*MODEL, "--layout", "dp=8,mbs=1", "--seq-len", "2048", *words]) == 0
+    assert stack in capsys.readouterr().err

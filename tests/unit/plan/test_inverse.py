@@ -188,3 +188,20 @@ def test_a_growing_batch_is_asked_for_and_shown():
     curve = scaling(setting("llama3-8b", "dgx-h100", 64, 128), grown=True)
 
     assert [point.global_batch / point.gpus for point in curve.points] == [2] * len(curve.points)
+
+
+def test_fewer_gpus_are_no_longer_tried_where_two_numbers_miss_the_target_by_ever_more():
+    target = 0.9 * explore(SLOW).best.predicted.step_time_s
+    fewest = fewest_gpus(SLOW, lambda case: target)
+
+    assert fewest.gpus is None or fewest.gpus > SLOW.gpus
+    assert fewest.least >= 4
+    assert f"{fewest.least} " in fewest_text(fewest)
+
+
+def test_the_fewest_gpus_are_the_same_with_the_present_layout_known():
+    best = explore(SLOW).best
+    target = 1.5 * best.predicted.step_time_s
+    known = fewest_gpus(SLOW, lambda case: target, (best.layout, best.predicted.step_time_s))
+
+    assert known == fewest_gpus(SLOW, lambda case: target)

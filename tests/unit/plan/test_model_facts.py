@@ -15,6 +15,7 @@ from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.model_facts import facts_about, model_facts, sentence
 from meshwright.plan.request import PlanRequest, setting_of
+from meshwright.workload.configs import architecture_of
 from meshwright.workload.models import load_model
 
 MIXTRAL = Setting(
@@ -126,3 +127,10 @@ def test_flops_of_an_encoder_that_masks_nothing_are_not():
 
     assert not facts.causal
     assert "GFLOP a token at 512 tokens" in sentence(facts)
+
+
+def test_weights_that_no_token_meets_are_said_beside_the_count():
+    model = architecture_of({"model_type": "longcat_flash"}).architecture
+
+    assert any("without them 560.7 B" in told for told in facts_about(model, 4096).assumed)
+    assert not any("without them" in told for told in facts_about(MIXTRAL.architecture, 4096).assumed)

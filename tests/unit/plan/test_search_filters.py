@@ -3,6 +3,7 @@
 import json
 import tomllib
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -18,12 +19,14 @@ from meshwright.plan.analytic.coefficients import STRANGERS, book
 from meshwright.plan.analytic.conditions import kept, parse_conditions
 from meshwright.plan.analytic.fitted_range import kinds_seen, origin, seen
 from meshwright.plan.layouts.filters import can_run, unlike_its_stack, warnings_of_stack
+from meshwright.plan.layouts.space import legal_layouts
 from meshwright.plan.layouts.stacks import default_stack, listed, stack_named, stack_names
 from meshwright.plan.search.explore import explore, price_all, space_of
 from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models
 from meshwright.workload.conventions import OWN
 from meshwright.workload.engines import ENGINES
+from meshwright.workload.models import load_model
 from tests.unit.plan.test_explore import setting
 
 PUBLISHED = collective_tables().parent
@@ -364,3 +367,42 @@ def test_weights_of_bitsandbytes_lie_whole_on_a_rank_under_every_stack(stack, we
 
     assert bool((space_of(case).grid.tp > 1).any()) == cut
     assert any("bitsandbytes" in warning for warning in warnings_of_stack(case, layout)) != cut
+
+
+def test_several_conditions_may_stand_in_one_only():
+    together = parse_conditions(["tp=8, schedule=1f1b,zb", "zero<=1"], [])
+
+    assert together == parse_conditions(["tp=8", "schedule=1f1b,zb", "zero<=1"], [])
+
+
+def test_several_conditions_in_one_not_are_refused_since_they_may_mean_both_or_any():
+    with pytest.raises(InputError, match=r"expected one condition; --not tp=8 --not pp=2 leaves out what meets any"):
+        parse_conditions([], ["tp=8,pp=2"])
+
+
+def test_a_word_that_is_none_of_few_is_answered_with_all_of_them():
+    with pytest.raises(InputError, match=r"no such schedule .*; there are gpipe, 1f1b, interleaved, zb"):
+        parse_conditions(["schedule=dualpipe"], [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "stack"),
+    [
+        ({"held": True}, STRANGERS[-1]),
+        ({"adapters": True}, "trl"),
+        ({"adapters": True, "layout": Layout(tp=2)}, STRANGERS[-1]),  # which trl does not run
+        ({"adapters": True, "precision": "fp8"}, STRANGERS[-1]),
+    ],
+)
+def test_adapters_and_weights_that_ours_has_not_are_priced_as_another_stack(asked, stack):
+    assert default_stack(**{"precision": "bf16"} | asked) == stack
+
+
+def test_layouts_that_a_stack_cannot_run_are_counted_and_not_built():
+    model = load_model("llama3-8b").architecture
+    sizes = {"ranks": 16, "global_batch": 64, "seq_len": 4096}
+    whole = legal_layouts(model, **sizes)
+    kept = legal_layouts(model, **sizes, keep=lambda grid: grid.tp == 1)
+
+    assert kept.dropped == len(whole.grid) - len(kept.grid) > 0
+    assert kept.grid.layout(5) == whole.grid.take(np.flatnonzero(whole.grid.tp == 1)).layout(5)

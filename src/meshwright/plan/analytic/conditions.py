@@ -17,6 +17,7 @@ NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp", "rep
 MOST = {"zero": 3, "sp": 1}
 WORDS = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "order": ORDERS, "offload": OFFLOADS}
 SHAPE = re.compile(r"\s*([a-zA-Z][\w-]*)\s*(<=|>=|!=|=|<|>)\s*(\S.*?)\s*")
+SEVERAL = re.compile(r",(?=\s*[A-Za-z][\w-]*\s*(?:[<>!]=|[=<>]))")  # between conditions: values have no sign
 EXPECTED = 'expected KEY=VALUE, such as "schedule=1f1b,interleaved", "zero<=1" or "cp=1"'
 
 
@@ -52,7 +53,13 @@ class LayoutCondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 def parse_conditions(only: Sequence[str], without: Sequence[str]) -> tuple[LayoutCondition, ...]:
     """Return the conditions of `--only` and `--not`; InputError, with the nearest key or value, for others."""
-    return (*(_parse(text, negated=False) for text in only), *(_parse(text, negated=True) for text in without))
+    asked = [_parse(part, negated=False) for text in only for part in SEVERAL.split(text)]
+    for text in without:
+        if len(parts := SEVERAL.split(text)) > 1:
+            each = " ".join(f"--not {part.strip()}" for part in parts)
+            raise InputError(f"--not {text}: expected one condition; {each} leaves out what meets any of them")
+        asked.append(_parse(text, negated=True))
+    return tuple(asked)
 
 
 def kept(
@@ -67,6 +74,7 @@ def kept(
 
 
 def _parse(text: str, *, negated: bool) -> LayoutCondition:
+    text = text.strip()
     where = f"--{'not' if negated else 'only'} {text}"
     shape = SHAPE.fullmatch(text)
     if shape is None:
@@ -90,7 +98,8 @@ def _parse(text: str, *, negated: bool) -> LayoutCondition:
 def _value(name: str, text: str, where: str) -> int:
     if name in WORDS:
         if text not in WORDS[name]:
-            raise InputError(f"{where}: {text!r}: no such {name} ({nearest(text, WORDS[name])})")
+            known = "" if name == "order" else f"; there are {', '.join(WORDS[name])}"
+            raise InputError(f"{where}: {text!r}: no such {name} ({nearest(text, WORDS[name])}){known}")
         return WORDS[name].index(text)
     if not text.isdecimal():
         swapped = f"; {text[0]}= in place of ={text[0]}" if text[:1] in {"<", ">"} else ""

@@ -100,15 +100,14 @@ def warnings_of_stack(setting: Setting, layout: Layout) -> list[str]:
     return [f"stack {setting.stack} cannot run it: {rule}" for rule in rules]
 
 
-def narrowed_search(setting: Setting, grid: Grid) -> tuple[Grid, dict[str, int]]:
-    """Return what the search is kept to, and how many layouts were left out for which reason."""
-    left: dict[str, int] = {}
-    mask = can_run(setting, grid)
-    if not mask.all():
-        left[f"that stack {setting.stack} cannot run"] = int((~mask).sum())
+def narrowed_search(setting: Setting, grid: Grid, dropped: int) -> tuple[Grid, dict[str, int]]:
+    """Return what the conditions keep of layouts that the stack can run, and how many were left out for which reason.
+
+    `dropped`: the layouts that the stack cannot run, which are not in the grid.
+    """
+    left = {f"that stack {setting.stack} cannot run": dropped} if dropped else {}
     asked = kept(setting.conditions, grid)
     if not asked.all():
         told = " ".join(condition.flag for condition in setting.conditions)
-        left[f"outside {told}"] = int((mask & ~asked).sum())
-    mask &= asked
-    return (grid if mask.all() else grid.take(np.flatnonzero(mask))), left
+        left[f"outside {told}"] = int((~asked).sum())
+    return (grid if asked.all() else grid.take(np.flatnonzero(asked))), left

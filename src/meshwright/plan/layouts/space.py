@@ -7,8 +7,9 @@ place in the order.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from ..analytic.quantities import RECOMPUTES, SCHEDULES, Grid
 from .legality import Splittable, divisors, expert_count, most_tensor_parallel, stages_fit
 
 Ints = npt.NDArray[np.int64]
+Keeping = Callable[[Grid], npt.NDArray[np.bool_]]  # which layouts a stack can run, whatever their micro-batch
 DEFAULT_ORDER = ORDERS.index(Layout().order)
 ONE_STAGE = [(SCHEDULES.index("1f1b"), 1)]
 MOST_VIRTUAL_STAGES = 16  # beyond that a stage's transfers outweigh what the bubble gives back
@@ -37,6 +39,7 @@ class Space:
     grid: Grid
     factorisations: int  # ways to write the ranks as tp x cp x dp x pp
     refused: dict[str, int]  # of them, by the first rule that they break
+    dropped: int = 0  # legal layouts that were not kept
     left: dict[str, int] = field(default_factory=dict)  # legal layouts that a search was not asked to look at
 
 
@@ -52,24 +55,27 @@ class RankSplit:
 
 def legal_layouts(
     model: Splittable, *, ranks: int, global_batch: int, seq_len: int, node: int | None = None, folded: bool = False,
-    offloads: Sequence[int] = (0,),
+    offloads: Sequence[int] = (0,), keep: Keeping | None = None,
 ) -> Space:  # fmt: skip
     """Return every legal layout of the model on exactly `ranks` ranks, in the default axis order.
 
     With `node`, the ranks that one node holds, ZeRO-3 also shards inside a node and replicates across nodes; with
     `folded`, experts are also folded over tensor parallelism (etp=1). `offloads` are places in `layout.OFFLOADS`.
+    Layouts that `keep` does not keep are counted and not built: of a large batch they would fill the memory.
     """
     refused: Counter[str] = Counter()
-    blocks = []
+    blocks: list[Ints] = []
+    dropped = 0
     every = list(factorisations(ranks))
     for degrees in every:
         rule = _broken(model, degrees, global_batch, seq_len)
         if rule:
             refused[rule] += 1
         else:
-            blocks.append(_block(model, degrees, global_batch, seq_len, node, folded, offloads))
-    columns = np.concatenate(blocks, axis=1) if blocks else np.empty((len(fields(Grid)), 0), dtype=np.int64)
-    return Space(grid=_grid(columns), factorisations=len(every), refused=dict(refused))
+            block, less = _block(model, degrees, global_batch, seq_len, node, folded, offloads, keep)
+            blocks.append(block)
+            dropped += less
+    return Space(grid=_grid(blocks), factorisations=len(every), refused=dict(refused), dropped=dropped)
 
 
 def runnable(grid: Grid, precision: str = "") -> npt.NDArray[np.bool_]:
@@ -138,9 +144,12 @@ def _broken(model: Splittable, degrees: RankSplit, global_batch: int, seq_len: i
 
 def _block(
     model: Splittable, degrees: RankSplit, global_batch: int, seq_len: int, node: int | None, folded: bool,
-    offloads: Sequence[int],
-) -> Ints:  # fmt: skip
-    """Return the layouts of one factorisation, a column each, with the rows in the order of Grid's fields."""
+    offloads: Sequence[int], keep: Keeping | None,
+) -> tuple[Ints, int]:  # fmt: skip
+    """Return the layouts of one factorisation, a column each, with the rows in the order of Grid's fields.
+
+    Beside them the number of those that were not kept.
+    """
     share = global_batch // degrees.dp
     batches = np.array(divisors(share))
     schedules = np.array(_schedules(model.num_hidden_layers, degrees.pp))
@@ -152,24 +161,26 @@ def _block(
     pairs = np.array([(b, s) for b in range(len(batches)) for s in range(len(schedules))])
     schedule, vpp = schedules[pairs[:, 1]].T
     pairs = pairs[_schedule_fits(schedule, vpp, degrees.pp, share // batches[pairs[:, 0]])]
-    count, many = len(pairs), len(switches)
-    outer, inner = np.repeat(pairs, many, axis=0), np.tile(switches, (count, 1))
-    schedule, vpp = schedules[outer[:, 1]].T
-    ones = np.ones(count * many, dtype=np.int64)
-    named = {name: ones * getattr(degrees, name) for name in ("tp", "pp", "dp", "cp")} | {
-        "ep": inner[:, 0],
-        "vpp": vpp,
-        "mbs": batches[outer[:, 0]],
-        "etp": inner[:, 1],
-        "zero": inner[:, 2],
-        "replicas": inner[:, 3],
-        "offload": inner[:, 4],
-        "sp": inner[:, 5],
-        "schedule": schedule,
-        "recompute": inner[:, 6],
-        "order": ones * DEFAULT_ORDER,
-    }
-    return np.stack([named[one.name] for one in fields(Grid)])
+    kept = np.ones((len(schedules), len(switches)), dtype=bool)
+    if keep is not None:
+        every, all_switches = np.repeat(schedules, len(switches), axis=0), np.tile(switches, (len(schedules), 1))
+        kept = keep(_grid([_columns(degrees, every, np.ones(len(every)), all_switches)])).reshape(kept.shape)
+    outer, inner = np.nonzero(kept[pairs[:, 1]])
+    chosen = pairs[outer]
+    columns = _columns(degrees, schedules[chosen[:, 1]], batches[chosen[:, 0]], switches[inner])
+    return columns, len(pairs) * len(switches) - len(outer)
+
+
+def _columns(degrees: RankSplit, schedules: Ints, batches: npt.NDArray[Any], switches: Ints) -> Ints:
+    """Return layouts with these schedules and virtual stages, micro-batches and switches, all of one length."""
+    same = {name: getattr(degrees, name) for name in ("tp", "pp", "dp", "cp")} | {"order": DEFAULT_ORDER}
+    names = ("ep", "etp", "zero", "replicas", "offload", "sp", "recompute")
+    named = {name: switches[:, place] for place, name in enumerate(names)}
+    named |= {"schedule": schedules[:, 0], "vpp": schedules[:, 1], "mbs": batches}
+    found = np.empty((len(fields(Grid)), len(switches)), dtype=np.int64)
+    for row, one in enumerate(fields(Grid)):
+        found[row] = same[one.name] if one.name in same else named[one.name]
+    return found
 
 
 def _experts(model: Splittable, degrees: RankSplit, folded: bool) -> list[tuple[int, int]]:
@@ -225,7 +236,10 @@ def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> n
     return both
 
 
-def _grid(columns: Ints) -> Grid:
-    numbers = {one.name: row for one, row in zip(fields(Grid), columns, strict=True)}
-    whole = ("schedule", "recompute", "order", "offload")
-    return Grid(**{name: row if name in whole else row.astype(float) for name, row in numbers.items()})
+def _grid(blocks: Sequence[Ints]) -> Grid:
+    """Return the layouts of some blocks, one behind the other."""
+    whole, found = ("schedule", "recompute", "order", "offload"), {}
+    for place, one in enumerate(fields(Grid)):
+        parts = [block[place] for block in blocks] or [np.empty(0, dtype=np.int64)]
+        found[one.name] = np.concatenate(parts, dtype=np.int64 if one.name in whole else float)
+    return Grid(**found)

@@ -14,8 +14,10 @@ from ..analytic.coefficients import STRANGERS, Book, book
 from .legality import unrunnable
 
 TODAY = STRANGERS[-1]  # a stack of today that nobody named
+TUNER = "trl"  # one of today that trains adapters
 NO_FURTHER = "Meshwright itself trains no modules that predict further tokens"
 OWN_PRECISIONS = frozenset({"bf16", "fp32"})  # what `train` runs
+TUNED_PRECISIONS = OWN_PRECISIONS | {"fp16"}
 
 
 class ListedStack(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +55,19 @@ def near_stack(name: str, known: Book) -> str:
     return close[0] if close else ""
 
 
-def default_stack(precision: str, layout: Layout | None = None, mtp_layers: int = 0) -> str:
+def default_stack(
+    precision: str, layout: Layout | None = None, mtp_layers: int = 0, *, adapters: bool = False, held: bool = False
+) -> str:
     """Return the stack of an answer that names none: our own, or one of today for what ours does not run.
 
-    `mtp_layers`: modules that predict further tokens, trained.
+    `mtp_layers`: modules that predict further tokens, trained; `adapters` alone are; `held`: weights, logits or
+    activations otherwise than ours has them.
     """
     own = precision in OWN_PRECISIONS and not mtp_layers and (layout is None or not unrunnable(layout))
-    return OWN if own else TODAY
+    if own and not (adapters or held):
+        return OWN
+    uncut = layout is None or layout.tp * layout.pp * layout.cp * layout.ep == 1
+    return TUNER if adapters and uncut and precision in TUNED_PRECISIONS else TODAY
 
 
 def listed() -> list[ListedStack]:

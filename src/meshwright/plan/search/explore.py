@@ -24,7 +24,7 @@ from ..analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis,
 from ..analytic.memory import MemoryTerms
 from ..analytic.price import machine_of, memory_of_layouts, node_group_of, states_too_large, step_times_s, verdicts_in
 from ..analytic.quantities import Array, take_rows
-from ..layouts.filters import in_its_orders, limits_unknown, narrowed_search
+from ..layouts.filters import can_run, in_its_orders, limits_unknown, narrowed_search
 from ..layouts.space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
 from .study import PricedLayout, Rejection, Study
@@ -168,8 +168,9 @@ def space_of(setting: Setting, offloads: Sequence[int] = ()) -> Space:
         node=int(machine_of(setting).domain),
         folded=setting.stack != OWN,
         offloads=offloads or (range(len(OFFLOADS)) if asked else (0,)),
+        keep=lambda grid: can_run(setting, grid),
     )
-    grid, left = narrowed_search(setting, space.grid)
+    grid, left = narrowed_search(setting, space.grid, space.dropped)
     return dataclasses.replace(space, grid=grid, left=left)
 
 

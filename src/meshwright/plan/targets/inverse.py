@@ -6,11 +6,11 @@ at one rate misses it at every lower rate, so that the arrays shrink as the answ
 under the cost model, to the bisection's 0.1 %.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import starmap
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,11 +21,11 @@ from ...layout import Layout
 from ..analytic import Grid, Setting, book
 from ..analytic.coefficients import coefficients
 from ..analytic.fits import SURE
-from ..analytic.price import machine_of, node_group_of, verdicts_in
+from ..analytic.price import machine_of, node_group_of
 from ..analytic.quantities import Array
 from ..layouts.filters import in_its_orders
-from ..search.explore import compute_bound_s, explore, price_in_chunks, space_of, times_in_chunks
-from .alternatives import TargetAlternative, at_peak_s, beyond, fastest_layout, other_means
+from ..search.explore import compute_bound_s, explore, sorted_by_fit, space_of, times_in_chunks
+from .alternatives import FUTILE, Target, TargetAlternative, at_peak_s, beyond, fastest_layout, other_means
 
 Quantity = Literal["inter", "intra", "latency"]
 FINER = 7  # numbers of GPUs that are tried between one that meets a target and the one before
@@ -78,6 +78,7 @@ class FewestGpus(msgspec.Struct, frozen=True, kw_only=True):
     tried: int
     asked: int  # GPUs of the setting
     most: int  # of the numbers that were tried
+    least: int = 1  # of them: fewer miss the target by more
     nearest_gpus: int | None = None
 
 
@@ -123,7 +124,7 @@ def step_time_for_days(setting: Setting, days: float, tokens: float) -> float:
     return days * 86400.0 * setting.global_batch * setting.seq_len / tokens
 
 
-def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: str) -> Solution:
+def solve(setting: Setting, target_at: Target, *, target: str) -> Solution:
     """Return what a target needs; `target_at` gives its step time in a setting (with fewer GPUs it may be longer).
 
     InputError if nothing fits in memory.
@@ -142,62 +143,108 @@ def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: st
         error_band=best.predicted.error_band,
         calibration=best.predicted.calibration,
         needs=needs,
-        fewest=fewest_gpus(setting, target_at),
+        fewest=fewest_gpus(setting, target_at, (best.layout, best.predicted.step_time_s)),
         others=() if met or any(need.reachable for need in needs) else other_means(setting, target_at),
     )
 
 
-def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> FewestGpus:
+def fewest_gpus(setting: Setting, target_at: Target, known: tuple[Layout, float] | None = None) -> FewestGpus:
     """Return the fewest GPUs, in whole nodes, that meet a target: of the setting's, then of more (`reach.beyond`).
 
-    Between the first number that meets it and the one before some more are tried.
+    Between the first number that meets it and the one before some more are tried. `known`: the fastest layout of the
+    setting itself and its step, where it has been looked for.
     """
-    tried = most = before = 0
-    nearest: tuple[float, int, float] | None = None  # times the target, GPUs, step
-    for gpus, layout, step_s, target_s in itertools.chain(_within(setting, target_at), beyond(setting, target_at)):
-        tried, most = tried + 1, max(most, gpus)
-        if layout is not None and step_s <= target_s:
-            finer = _numbers_between(setting, before, gpus)
-            for fewer, its, its_s, its_target_s in (_at(setting, number, target_at) for number in finer):
-                tried += 1
-                if its is not None and its_s <= its_target_s:
-                    gpus, layout, step_s = fewer, its, its_s
-                    break
-            return FewestGpus(gpus=gpus, layout=layout, step_time_s=step_s, tried=tried, asked=setting.gpus, most=most)
-        before = gpus
-        if layout is None:  # nothing legal, nothing fits, or not even at the peak
-            continue
-        if nearest is None or step_s / target_s < nearest[0]:
-            nearest = step_s / target_s, gpus, step_s
+    every = _within(setting, target_at, known)
+    meeting = [one for one in every if one.meets]
+    if not meeting:
+        for larger in starmap(_Tried, beyond(setting, target_at)):
+            every.append(larger)
+            if larger.meets:
+                meeting = [larger]
+    if meeting:
+        return _finer(setting, target_at, min(meeting, key=lambda one: one.gpus), every)
+    nearest = min((one for one in every if one.layout is not None), key=lambda one: one.times_target, default=None)
     return FewestGpus(
         gpus=None,
         layout=None,
-        step_time_s=nearest[2] if nearest else None,
-        tried=tried,
+        step_time_s=nearest.step_s if nearest else None,
+        tried=len(every),
         asked=setting.gpus,
-        most=most,
-        nearest_gpus=nearest[1] if nearest else None,
+        most=max(one.gpus for one in every),
+        least=min(one.gpus for one in every),
+        nearest_gpus=nearest.gpus if nearest else None,
     )
 
 
-def _within(
-    setting: Setting, target_at: Callable[[Setting], float]
-) -> Iterator[tuple[int, Layout | None, float, float]]:
-    """Yield the numbers of GPUs up to the setting's, each with its fastest layout, step and target."""
-    for gpus in gpu_counts(setting):
-        yield _at(setting, gpus, target_at)
+class _Tried(NamedTuple):
+    """A number of GPUs with its fastest layout, step and target; no layout where none is legal or fits."""
+
+    gpus: int
+    layout: Layout | None
+    step_s: float
+    target_s: float
+
+    @property
+    def meets(self) -> bool:
+        return self.layout is not None and self.step_s <= self.target_s
+
+    @property
+    def times_target(self) -> float:
+        return self.step_s / self.target_s
 
 
-def _at(setting: Setting, gpus: int, target_at: Callable[[Setting], float]) -> tuple[int, Layout | None, float, float]:
+def _finer(setting: Setting, target_at: Target, found: _Tried, every: Sequence[_Tried]) -> FewestGpus:
+    """Return the least number between one that meets a target and the next smaller one of those that were tried."""
+    tried = list(every)
+    before = max((one.gpus for one in tried if one.gpus < found.gpus), default=0)
+    for number in _numbers_between(setting, before, found.gpus):
+        tried.append(_at(setting, number, target_at))
+        if tried[-1].meets:
+            found = tried[-1]
+            break
+    return FewestGpus(
+        gpus=found.gpus,
+        layout=found.layout,
+        step_time_s=found.step_s,
+        tried=len(tried),
+        asked=setting.gpus,
+        most=max(one.gpus for one in tried),
+        least=min(one.gpus for one in tried),
+    )
+
+
+def _within(setting: Setting, target_at: Target, known: tuple[Layout, float] | None) -> list[_Tried]:
+    """Return the numbers of GPUs up to the setting's that were tried, the largest first.
+
+    It ends where two in a row miss the target by more than the number above: fewer of them miss it by more still.
+    """
+    found: list[_Tried] = []
+    futile, last = 0, math.inf
+    for gpus in reversed(gpu_counts(setting)):
+        if gpus == setting.gpus and known is not None:
+            one = _Tried(gpus, *known, target_at(setting))
+        else:
+            one = _at(setting, gpus, target_at)
+        found.append(one)
+        if one.layout is None:
+            continue
+        futile = futile + 1 if not one.meets and one.times_target > last else 0
+        last = one.times_target
+        if futile >= FUTILE:
+            break
+    return found
+
+
+def _at(setting: Setting, gpus: int, target_at: Target) -> _Tried:
     """Return a number of GPUs with its fastest layout, step and target; no layout where none can meet it or fits."""
     changed = replace(setting, gpus=gpus)
     if at_peak_s(changed) > target_at(changed):  # not even at the peak
-        return gpus, None, 0.0, 0.0
+        return _Tried(gpus, None, 0.0, 0.0)
     try:
         layout, step_s = fastest_layout(changed)
     except InputError:
-        return gpus, None, 0.0, 0.0
-    return gpus, layout, step_s, target_at(changed)
+        return _Tried(gpus, None, 0.0, 0.0)
+    return _Tried(gpus, layout, step_s, target_at(changed))
 
 
 def _numbers_between(setting: Setting, below: int, above: int) -> list[int]:
@@ -251,7 +298,7 @@ def _need(setting: Setting, target_s: float, quantity: Quantity, fit: Fitting) -
         value=value,
         reachable=layout is not None,
         layout=layout,
-        curve=_curve(setting, quantity, (present, value or present), fit.grid),
+        curve=_curve(setting, quantity, (present, value or present), fit),
     )
 
 
@@ -295,25 +342,27 @@ class _Pool:
 
 def fitting(setting: Setting) -> Fitting:
     """Return the legal layouts that fit in memory, in the default axis order."""
-    space = space_of(setting)
-    prices = price_in_chunks(setting, space.grid)
-    rows = np.flatnonzero(verdicts_in(setting, prices) == SURE)
-    return Fitting(space.grid.take(rows), compute_bound_s(prices)[rows])
+    grid, prices = sorted_by_fit(setting, space_of(setting).grid).priced(setting, SURE)
+    return Fitting(grid, compute_bound_s(prices))
 
 
-def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float], whole: Grid) -> tuple[Point, ...]:
+def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float], fit: Fitting) -> tuple[Point, ...]:
     """Return the fastest step at values below, between and above `shown`.
 
-    Over those of the `whole` grid that are among the fastest at one of several values, in every axis order.
+    Over the layouts that are among the fastest at one of several values, in every axis order. From the hardest value
+    on, layouts that compute for longer than the fastest step there are left out: at easier ones they are no faster.
     """
     low = max(min(shown) / SPREAD, LEAST[quantity])
     high = min(max(shown) * SPREAD, MOST[quantity])
     values = np.geomspace(low, high, POINTS)
+    anchors = np.geomspace(values[0], values[-1], ANCHORS)
     kept: set[int] = set()
-    for value in np.geomspace(values[0], values[-1], ANCHORS):
-        times = times_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), whole)
-        kept |= set(np.argsort(times)[:KEPT].tolist())
-    pool = in_its_orders(setting, whole.take(np.array(sorted(kept))))
+    places = np.arange(len(fit.grid))
+    for value in anchors[::-1] if quantity == "latency" else anchors:
+        times = times_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), fit.grid.take(places))
+        kept |= set(places[np.argsort(times)[:KEPT]].tolist())
+        places = places[fit.compute_s[places] <= times.min()]
+    pool = in_its_orders(setting, fit.grid.take(np.array(sorted(kept))))
     points = []
     for value in values:
         times = times_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), pool)

@@ -204,7 +204,7 @@ DECODERS: dict[str, Traits] = {
         network_bias=("use_bias",),
         head_bias=("use_bias",),
         router_bias=True,
-        passed=("moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min"),
+        passed=("moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min", "compression_ratio"),
     ),
     "minimax_m2": Traits(
         experts="all", wide_norms=True, qkv_bias=False, out_bias=False, network_bias=False, passed=MINIMAX_M2

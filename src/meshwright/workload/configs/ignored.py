@@ -5,10 +5,10 @@ import re
 PATTERNS = re.compile(
     r"""
     _.*                                              # private to the library
-    |.*_token_(id|index|ids)|.*token_id|(bos|eos|pad|unk|sep|cls|mask)_.*
+    |.*_token_(id|index|ids)|.*token_id|(im|eod|pad)_.*id|(bos|eos|pad|unk|sep|cls|mask)_.*
     |.*(dropout|drop|_pdrop|drop_rate|drop_path).*|.*(dropout_prob|_prob)
     |.*(_eps|epsilon)|eps
-    |(rope|rotary|yarn|mrope)_?.*|.*_rope|.*rope_(theta|scaling|parameters|type|freq|interleave.*)|partial_rotary_factor
+    |(rope|rotary|yarn|mrope)_?.*|.*_rope|attn_rotary_.*|mla_scale_.*|.*rope_(theta|scaling|parameters|type|freq|interleave.*)|partial_rotary_factor
     |.*(hidden_act|activation|activation_function|act_fn|_act|act)
     |.*(initializer|init_std|init_range|init_method|init_factor|init_scale|_init).*
     |.*(softcap|softcapping|soft_cap|logit_scale|logits_scaling|multiplier|multipliers|_scalar|_scale|scaling_factor)
@@ -27,7 +27,7 @@ PATTERNS = re.compile(
     |(chunk_size_feed_forward|time_step_.*|residual_in_fp32|rescale_prenorm_residual|scale_.*|reorder_and_upcast_attn)
     |(norm_type|embd_pdrop|summary_.*|attention_types?|use_bidirectional_attention|max_window_layers|num_logits_to_keep)
     |(swiglu_(alpha|limit)|norm_before_gate|mamba_norm_before_gate|use_mambapy|use_associative_scan|layerscale_value)
-    |(attention_softmax_in_fp32|attention_softmax|softmax_.*|no_rope_layers?|no_rope_layer_interval|use_rope|nope_.*)
+    |(attention_softmax_in_fp32|enable_lm_head_fp32|attention_softmax|softmax_.*|no_rope_layers?|no_rope_layer_interval|use_rope|nope_.*)
     |(use_sliding_window|attention_chunk_size|position_embedding_type|original_max_position_embeddings|rms_norm)
     |(vision|image|video|audio|sound|boi|eoi|boa|eoa)_(start|end|token|soft|seq|size|split|grid|aspect|newline).*
     |(mm_tokens_per_image|num_image_tokens|image_aspect_ratio|image_grid_pinpoints|torch_dtype|dtype|dynamic_image_size|template)

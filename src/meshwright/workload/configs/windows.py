@@ -134,14 +134,31 @@ def afmoe(c: ConfigReader) -> Architecture:
     return made(c, Traits(), layers)
 
 
+def _mimos_pattern(c: ConfigReader, count: int) -> list[str]:
+    """Return the kinds of MiMo-V2's layers: 1 stands for a window, 0 for full attention."""
+    pattern = c.numbers("hybrid_layer_pattern")
+    if pattern is None:
+        pattern = [0 if i % 6 == 5 or i == 0 else 1 for i in range(count)]
+    if len(pattern) != count or not {*pattern} <= {0, 1}:
+        raise InputError(f"{c.where}: hybrid_layer_pattern: expected 0 or 1 for each of the {count} layers")
+    return ["sliding" if one else "full_attention" for one in pattern]
+
+
 def mimo_v2(c: ConfigReader) -> Architecture:
     """Return MiMo-V2: windows with sinks and more key heads, full attention in few layers, values narrower."""
     count, hidden = c.layers(), c.whole("hidden_size")
-    kinds = layer_types(
-        c, count, ["full_attention" if i % 6 == 5 or i == 0 else "sliding" for i in range(count)], "sliding_attention"
-    )
     plain, window = attention_of_config(c), c.whole("sliding_window")
     values = c.whole("v_head_dim")
+    kinds = layer_types(c, count, _mimos_pattern(c, count), "sliding_attention")
+    # the class has these sizes of windows and no others
+    fixed = {
+        "sliding_window_size": window, "swa_num_attention_heads": plain.heads, "swa_head_dim": plain.head_dim,
+        "swa_num_key_value_heads": 2 * plain.kv_heads, "swa_v_head_dim": values, "add_swa_attention_sink_bias": True,
+        "add_full_attention_sink_bias": False,
+    }  # fmt: skip
+    for name, expected in fixed.items():
+        if c.value(name, expected) != expected:
+            raise InputError(f"{c.where}: {name}: expected {expected}, as the model type has it, got {c.value(name)!r}")
     networks = networks_of(c, Traits(experts="after_first", first_dense=1), count)
     full = _sharing(plain, key_matrices=2, value_dim=values)
     local = _sharing(full, key_matrices=2, window=window, kv_heads=2 * plain.kv_heads)
@@ -196,6 +213,8 @@ def longcat(c: ConfigReader) -> Architecture:
     mixer, width = latent(c), c.whole("intermediate_size")
     real, empty = c.whole("experts"), c.whole("zero_expert_num", 0)
     c.skip("zero_expert_type")
+    if (kind := c.value("attention_method", "MLA")) != "MLA":
+        raise InputError(f"{c.where}: attention_method: expected MLA, got {kind!r}")
     # a token picks among all, so that under a balanced router real / (real + empty) of its choice compute
     top = max(1, round(c.whole("experts_per_token") * real / max(1, real + empty)))
     size = c.whole("expert_size")

@@ -127,6 +127,25 @@ def test_the_defaults_of_keys_are_those_of_the_library():
 
 
 @pytest.mark.slow
+def test_longcats_attention_is_latent_and_its_scales_change_no_size():
+    plain = architecture_of({"model_type": "longcat_flash"}).architecture
+    told = {"model_type": "longcat_flash", "attention_method": "MLA", "mla_scale_q_lora": True}
+
+    assert architecture_of(told).architecture == plain
+    with pytest.raises(InputError, match="attention_method: expected MLA, got 'MHA'"):
+        architecture_of(told | {"attention_method": "MHA"})
+
+
+def test_mimos_pattern_of_windows_is_read_and_held_to_its_layers():
+    short = {"model_type": "mimo_v2_flash", "num_hidden_layers": 3}
+    found = architecture_of(short | {"hybrid_layer_pattern": [0, 1, 1], "swa_num_key_value_heads": 8}).architecture
+
+    assert [bool(run.layer.mixer.window) for run in found.runs for _ in range(run.count)] == [False, True, True]
+    for wrong in ({"hybrid_layer_pattern": [0, 1]}, {"swa_head_dim": 64}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))}: expected"):
+            architecture_of(short | wrong)
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "kind", [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS, *NOT_ENOUGH}]

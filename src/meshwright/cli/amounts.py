@@ -1,0 +1,51 @@
+"""Types of options as people write them: shares with a percent sign, times with their unit, thousands with commas."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..errors import InputError
+from ..units import parse_days, parse_share, parse_time
+
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
+_BINARY = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmM])(?:i?[bB])?")
+_SCALES = {"k": (1024, 1000), "m": (1024**2, 1000**2)}
+
+
+class Whole(click.IntRange):
+    """A whole number, also with commas between thousands; one with k or M is answered with the numbers it may mean."""
+
+    name = "integer range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; click's error for what is none or is out of range."""
+        if isinstance(value, str):
+            if _THOUSANDS.fullmatch(value.strip()):
+                value = value.replace(",", "")
+            elif (found := _BINARY.fullmatch(value.strip())) is not None:
+                meant = " or ".join(f"{float(found[1]) * scale:.0f}" for scale in _SCALES[found[2].lower()])
+                self.fail(f"{value!r} is no whole number, such as {meant}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Amount(click.FloatRange):
+    """A number with its unit, by a parser of `units`, within bounds where it is given any."""
+
+    def __init__(self, name: str, parse: Callable[[str], float], **bounds: Any) -> None:
+        super().__init__(**bounds)
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; click's error with what the parser says of a text that is none, or for its bounds."""
+        try:
+            number = self._parse(value) if isinstance(value, str) else value
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(number, param, ctx)
+
+
+SHARE, PART = Amount("share", parse_share), Amount("share", parse_share, min=0, max=1)
+DAYS = Amount("days", parse_days)
+SECONDS = Amount("seconds", parse_time, min=0, min_open=True)
