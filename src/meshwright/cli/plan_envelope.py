@@ -11,11 +11,14 @@ from ..units import parse_count, parse_rate
 from .options import PlanOptions
 from .plan_output import optional
 
+LITTLE = 0.01  # of the FLOPs
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..hardware import Catalogue
     from ..plan.model_facts import ModelFacts
+    from ..plan.targets.envelope import Question
     from ..workload.models import Model
 
 
@@ -45,7 +48,21 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
         if facts:
             console.print(sentence(facts), highlight=False)
         show_envelope(console, result)
+        for note in _scores_left_out(facts, question):
+            console.print(f"note: {note}", highlight=False)
     return 0
+
+
+def _scores_left_out(facts: "ModelFacts | None", question: "Question") -> list[str]:
+    """Return what the scores of attention add to an arithmetic of weights alone, [] where that is little or unknown."""
+    counted = 6.0 * (question.multiplied or question.parameters)
+    more = facts.flops_per_token / counted - 1.0 if facts else 0.0
+    if facts is None or question.flops_per_sample is not None or more < LITTLE:
+        return []
+    whole = f"{facts.flops_per_token / 1e9:.4g} GFLOP a token"
+    return [
+        f"products with weights alone are counted: with attention's scores, {whole}, days and GPUs are {more:.0%} more"
+    ]
 
 
 def _facts(model: "Model | None", asked: int | None, seq_len: int) -> "ModelFacts | None":

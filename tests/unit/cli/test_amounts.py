@@ -73,3 +73,9 @@ def test_a_command_reads_both_forms_alike(capsys, flag, text, same):
         found.append(json.loads(capsys.readouterr().out))
 
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("seq_len", "told"), [("32768", True), ("128", False)])
+def test_an_arithmetic_of_weights_says_what_scores_of_attention_add(capsys, seq_len, told):
+    assert run_command([*SMALL, "--seq-len", seq_len, "--mfu", "40%"]) == 0
+    assert ("with attention's scores" in " ".join(capsys.readouterr().out.split())) == told

@@ -183,3 +183,8 @@ def test_options_of_a_target_beside_a_job_are_held_to_each_other(capsys, words, 
 def test_what_our_own_engine_does_not_hold_is_priced_as_a_stack_that_does(capsys, words, stack):
     assert run_command([*MODEL, "--layout", "dp=8,mbs=1", "--seq-len", "2048", *words]) == 0
     assert stack in capsys.readouterr().err
+
+
+def test_an_answer_on_adapters_says_how_many_parameters_are_trained(capsys):
+    assert run_command([*MODEL, "--layout", "dp=8,mbs=1", "--seq-len", "2048", "--lora-rank", "16"]) == 0
+    assert "41.94 M parameters are trained" in " ".join(capsys.readouterr().out.split())

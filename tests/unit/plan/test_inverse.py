@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.search.explore import explore
+from meshwright.plan.targets import inverse
 from meshwright.plan.targets.alternatives import beyond, fastest_layout, other_means
 from meshwright.plan.targets.inverse import fewest_gpus, gpu_counts, solve, step_time_for_days, step_time_for_mfu
 from meshwright.plan.targets.whatif import compare_clusters, scaling
@@ -190,13 +191,14 @@ def test_a_growing_batch_is_asked_for_and_shown():
     assert [point.global_batch / point.gpus for point in curve.points] == [2] * len(curve.points)
 
 
-def test_fewer_gpus_are_no_longer_tried_where_two_numbers_miss_the_target_by_ever_more():
-    target = 0.9 * explore(SLOW).best.predicted.step_time_s
-    fewest = fewest_gpus(SLOW, lambda case: target)
+def test_fewer_gpus_are_no_longer_tried_where_two_numbers_miss_the_target_by_ever_more(monkeypatch):
+    monkeypatch.setattr(inverse, "at_peak_s", lambda case: 0.0)
+    monkeypatch.setattr(inverse, "fastest_layout", lambda case: (Layout(dp=case.gpus), 100.0 / case.gpus))
+    monkeypatch.setattr(inverse, "beyond", lambda case, target_at: iter(()))
+    fewest = fewest_gpus(replace(SLOW, gpus=64), lambda case: 1.0)
 
-    assert fewest.gpus is None or fewest.gpus > SLOW.gpus
-    assert fewest.least >= 4
-    assert f"{fewest.least} " in fewest_text(fewest)
+    assert (fewest.gpus, fewest.tried, fewest.least) == (None, 3, 32)  # 64, 48 and 32
+    assert fewest_text(fewest) == "none of 3 numbers from 32 to 64 meets it; 64 come nearest, with 1.56 s"
 
 
 def test_the_fewest_gpus_are_the_same_with_the_present_layout_known():
