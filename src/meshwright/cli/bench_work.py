@@ -90,6 +90,11 @@ def bench(
         print_judged(found, notes, as_csv=as_csv, as_json=as_json)
     else:
         _print(tables, notes, as_csv, as_json)
+    return _code(tables, found)
+
+
+def _code(tables: Tables, found: Sequence[Judged]) -> int:
+    """Return 1 where results are wrong or the verdict on a table of a file is bad."""
     wrong = any(row.wrong for _, rows, _ in tables for row in rows) or any(one.table.wrong for one in found)
     return 1 if wrong or any(one.verdict.ok is False for one in found) else 0
 
