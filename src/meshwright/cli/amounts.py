@@ -30,12 +30,11 @@ class Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-class Amount(click.FloatRange):
+class Amount(click.ParamType):
     """A number with its unit, by a parser of `units`, within bounds where it is given any."""
 
     def __init__(self, name: str, parse: Callable[[str], float], **bounds: Any) -> None:
-        super().__init__(**bounds)
-        self.name, self._parse = name, parse
+        self.name, self._parse, self._within = name, parse, click.FloatRange(**bounds)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number; click's error with what the parser says of a text that is none, or for its bounds."""
@@ -43,7 +42,7 @@ class Amount(click.FloatRange):
             number = self._parse(value) if isinstance(value, str) else value
         except InputError as error:
             self.fail(str(error), param, ctx)
-        return super().convert(number, param, ctx)
+        return self._within.convert(number, param, ctx)
 
 
 SHARE, PART = Amount("share", parse_share), Amount("share", parse_share, min=0, max=1)

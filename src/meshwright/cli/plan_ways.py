@@ -47,18 +47,8 @@ READ: Mapping[str, frozenset[str]] = {  # the way as it is named to the user: th
 }  # fmt: skip
 # where several are typed the first of these is the way, and refuses the others
 _ORDER = (
-    *(
-        JOB_TARGET,
-        "--job",
-        "--params",
-        "--mfu",
-        "--target-mfu",
-        "--target-step-time",
-        "--target-days",
-        "--compare",
-        "--scaling",
-    ),
-    *("--modes", "--layout"),
+    *(JOB_TARGET, "--job", "--params", "--mfu", "--target-mfu", "--target-step-time", "--target-days"),
+    *("--compare", "--scaling", "--modes", "--layout"),
 )
 
 _ITS_SIZES = "--model, --gpus and --global-batch in place of the job's files"
@@ -98,6 +88,6 @@ def refusal_of_way(way: str, name: str, flag: str) -> str:
     if flag in READ:
         near = _BESIDE_A_JOB.get(flag, "") if way in {"--job", JOB_TARGET} else ""
         return f"{flag}: not with {way}: give one of the two" + (f" ({near})" if near else "")
-    *others, last = [other for other in READ if name in READ[other]]
+    *others, last = [other for other in READ if name in READ[other] and other != JOB_TARGET]
     ways = f"{', '.join(others)} or {last}" if others else last
     return f"{flag}: needs {ways}" if way == SEARCH else f"{flag}: not with {way}; it goes with {ways}"

@@ -87,8 +87,7 @@ def test_a_faster_layout_with_a_wider_band_says_how_wide_and_why(capsys, tmp_pat
 
 def test_two_questions_at_once_are_told_to_be_two(capsys):
     assert (
-        "--target-mfu: not with --job: give one of the two"
-        in answer(capsys, *MEGATRON, "--target-mfu", "0.4", code=2).err
+        "--scaling: not with --job: give one of the two" in answer(capsys, *MEGATRON, "--scaling", "fixed", code=2).err
     )
 
 
@@ -244,7 +243,7 @@ def test_an_engine_keeps_the_search_to_what_it_can_run(capsys):
         ([*SMALL, "--layout", "tp=2,pp=4,dp=2", "--emit", "accelerate"], "has no pp"),
         (["plan", "--job", "absent.sh", "--cluster", "dgx-h100"], "no such file"),
         (["plan", "--job", NEMO], "--cluster: expected"),
-        (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--target-mfu", "0.5"], "not with --job"),
+        (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--modes"], "--modes: not with --job"),
         (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--graph", "step.svg"], "--graph: not with --job"),
         (["validate", "--job", NEMO], "--measured SECONDS"),
         (["validate"], "expected a table of runs"),
@@ -311,9 +310,7 @@ def test_a_job_that_may_not_fit_is_told_what_fits_and_not_what_takes_more_memory
     assert "the fastest that fits takes" in text
 
 
-def test_a_target_or_a_comparison_beside_a_job_is_refused_with_what_comes_near_to_it(capsys):
-    days = answer(capsys, *MEGATRON, "--tokens", "4T", "--target-days", "30", code=2).err
+def test_a_comparison_beside_a_job_is_refused_with_what_comes_near_to_it(capsys):
     both = answer(capsys, *MEGATRON, "--compare", "dgx-h100,dgx-h200", code=2).err
 
-    assert "--job with --tokens says the days that it takes today" in days
     assert "--job is priced on one --cluster after another" in both

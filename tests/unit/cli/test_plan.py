@@ -391,7 +391,7 @@ def test_the_duplex_figure_is_called_out(capsys):
         ([*SMALL, "--target-mfu", "2"], "--target-mfu: expected more than 0 and at most 1"),
         ([*SMALL, "--target-days", "3"], "--target-days: needs --tokens"),
         ([*SMALL, "--target-step-time", "0"], "--target-step-time: expected more than 0"),
-        ([*SMALL, "--plot", "x.svg"], "--plot: needs --target"),
+        ([*SMALL, "--plot", "x.svg"], "--plot: needs --target-mfu"),
         ([*SMALL, "--target-mfu", "0.3", "--plot", "x.png"], "ends in .svg"),
         ([*SMALL, "--output", "nowhere/plan.json"], "nowhere/plan.json: No such file"),
         ([*PARAMS, "--mfu", "1.5"], "mfu: expected more than 0 and at most 1, got 1.5"),

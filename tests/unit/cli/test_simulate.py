@@ -113,7 +113,7 @@ def test_a_straggler_makes_the_step_longer(capsys):
     ([*RING, *TREE, "--routing", "valiant"], "expected ideal or ecmp or adaptive"),
     ([*RING, *TREE, "--slow", "node0"], "expected LINK=SHARE"),
     ([*RING, *TREE, "--slow", "x>y=0.5"], "no such link"),
-    ([*RING, *TREE, "--slow", "node0/NIC0>fabric=half"], "expected a number"),
+    ([*RING, *TREE, "--slow", "node0/NIC0>fabric=half"], "expected a share"),
     ([*RING, *TREE, "--slow", "node0/NIC0>fabric=0"], "above 0 and up to 1"),
     ([*RING, *TREE, "--cut", "node0/NIC7>fabric"], "is cut, and the routing has no other way"),
     ([*RING, *TREE, "--late", "99=1s"], "no such rank"),

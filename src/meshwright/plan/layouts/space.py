@@ -148,7 +148,7 @@ def _block(
 ) -> tuple[Ints, int]:  # fmt: skip
     """Return the layouts of one factorisation, a column each, with the rows in the order of Grid's fields.
 
-    Beside them the number of those that were not kept.
+    Beside them the number of layouts that were not kept.
     """
     share = global_batch // degrees.dp
     batches = np.array(divisors(share))

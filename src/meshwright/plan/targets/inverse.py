@@ -194,7 +194,7 @@ class _Tried(NamedTuple):
 
 
 def _finer(setting: Setting, target_at: Target, found: _Tried, every: Sequence[_Tried]) -> FewestGpus:
-    """Return the least number between one that meets a target and the next smaller one of those that were tried."""
+    """Return the least number between one that meets a target and the next smaller one that was tried."""
     tried = list(every)
     before = max((one.gpus for one in tried if one.gpus < found.gpus), default=0)
     for number in _numbers_between(setting, before, found.gpus):
