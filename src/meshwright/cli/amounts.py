@@ -30,7 +30,7 @@ class Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-class Amount(click.ParamType):
+class Amount(click.types.FloatParamType):
     """A number with its unit, by a parser of `units`, within bounds where it is given any."""
 
     def __init__(self, name: str, parse: Callable[[str], float], **bounds: Any) -> None:
