@@ -2,11 +2,11 @@
  * helper.c without an interpreter in between.
  *
  * Each method returns the Work of a call that it has done, and None, with nothing done, for one that it leaves to
- * Python: profiled, after others that have not ended, with tensors or operators that the helper does not know, or
- * asynchronous where it is not to run at once (there are processors to run it beside, or not all ranks come soon).
- * Tensors are read through DLPack's C interface (github.com/dmlc/dlpack, struct DLPackExchangeAPI), so that no header
- * of torch is needed. Python goes on with a call that waits for long, and with one that finds out which way of filling
- * slots is the cheaper.
+ * Python: profiled or under a dispatch mode, after others that have not ended, with tensors or operators that the
+ * helper does not know, or asynchronous where it is not to run at once (there are processors to run it beside, or not
+ * all ranks come soon). Tensors are read through DLPack's C interface (github.com/dmlc/dlpack, struct
+ * DLPackExchangeAPI), so that no header of torch is needed. Python goes on with a call that waits for long, and with
+ * one that finds out which way of filling slots is the cheaper.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -60,7 +60,7 @@ typedef struct {
     const int64_t *issued; /* how many asynchronous calls have begun; and the next, how many have ended */
     const DLExchange *exchange;
     long long operations[OPERATIONS], capacity, filling_bytes, sum;
-    PyObject *options, *done, *done_work, *finish, *profiler, *tensor_type, *parameter_type;
+    PyObject *options, *done, *done_work, *finish, *profiler, *modes, *tensor_type, *parameter_type;
     PyThread_type_lock lock; /* held during each call of the group, by whichever way */
     int runs_inline;         /* whether asynchronous calls run at once where all ranks come */
     int is_async;            /* whether the call that holds the lock is one */
@@ -73,7 +73,7 @@ typedef struct {
     uint32_t type; /* one number for each element type */
 } Memory;
 
-static PyObject *s_async, *s_is_neg, *s_operator, *s_profiled, *s_root;
+static PyObject *s_async, *s_is_neg, *s_operator, *s_profiled, *s_root, *s_watched;
 
 static int (*const collectives[COLLECTIVES])(Group *) = {
     [ALL_REDUCE] = mw_all_reduce, [ALL_GATHER] = mw_all_gather, [REDUCE_SCATTER] = mw_reduce_scatter,
@@ -158,7 +158,7 @@ static int all_come(const Group *g) {
 static int may_begin(Calls *c, PyObject *options, int is_inline) {
     Group *g = c->state;
     if (c->issued[0] != c->issued[1] || g->counters[g->rank * LINE + STATE] != ACTIVE) return 0;
-    if (!is_there(c->profiler, s_profiled, Py_False)) return 0;
+    if (!is_there(c->profiler, s_profiled, Py_False) || !is_there(c->modes, s_watched, Py_False)) return 0;
     int is_async = !is_there(options, s_async, Py_False);
     if (is_async && (!is_inline || !is_there(options, s_async, Py_True))) return 0;
     if (!PyThread_acquire_lock(c->lock, NOWAIT_LOCK)) return 0;
@@ -424,6 +424,7 @@ static PyObject *let_go(Calls *c, PyObject *Py_UNUSED(error)) {
     do((c)->done_work);        \
     do((c)->finish);           \
     do((c)->profiler);         \
+    do((c)->modes);            \
     do((c)->tensor_type);      \
     do((c)->parameter_type);
 
@@ -448,15 +449,15 @@ static void deallocate(Calls *c) {
 
 static int initialise(Calls *c, PyObject *arguments, PyObject *named) {
     static char *names[] = {"state", "issued", "record", "capacity", "operations", "filling_bytes", "sum", "exchange",
-                            "options", "done", "done_work", "finish", "profiler", "tensor_type", "parameter_type",
-                            "runs_inline", NULL};
+                            "options", "done", "done_work", "finish", "profiler", "modes", "tensor_type",
+                            "parameter_type", "runs_inline", NULL};
     unsigned long long state, issued, record;
     long long *o = c->operations;
-    PyObject *exchange, *options, *done, *done_work, *finish, *profiler, *tensor_type, *parameter_type;
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "KKKL(LLLLLLL)LLOO!OOOOOOp", names, &state, &issued, &record,
+    PyObject *exchange, *options, *done, *done_work, *finish, *profiler, *modes, *tensor_type, *parameter_type;
+    if (!PyArg_ParseTupleAndKeywords(arguments, named, "KKKL(LLLLLLL)LLOO!OOOOOOOp", names, &state, &issued, &record,
                                      &c->capacity, &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6], &c->filling_bytes,
                                      &c->sum, &exchange, &PyList_Type, &options, &done, &done_work, &finish, &profiler,
-                                     &tensor_type, &parameter_type, &c->runs_inline))
+                                     &modes, &tensor_type, &parameter_type, &c->runs_inline))
         return -1;
     const DLExchange *api = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
     if (!api) return -1;
@@ -478,6 +479,7 @@ static int initialise(Calls *c, PyObject *arguments, PyObject *named) {
     c->done_work = done_work;
     c->finish = finish;
     c->profiler = profiler;
+    c->modes = modes;
     c->tensor_type = tensor_type;
     c->parameter_type = parameter_type;
     EVERY_OBJECT(c, Py_INCREF)
@@ -521,6 +523,7 @@ PyMODINIT_FUNC PyInit_calls(void) {
         {&s_operator, "reduceOp"},
         {&s_profiled, "_is_profiler_enabled"},
         {&s_root, "rootRank"},
+        {&s_watched, "_is_in_torch_dispatch_mode"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(*names[i].at = PyUnicode_InternFromString(names[i].text))) return NULL;

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed import Work
 from torch.nn import Parameter
+from torch.utils import _python_dispatch as modes
 
 from ..local.engine import GroupEngine
 from ..local.reductions import Reduction
@@ -128,7 +129,7 @@ class PythonFastPath:
         """Return whether a call blocks and its tensors, all of one type, can be taken as they are."""
         if getattr(options, "asyncOp", True) or not self._worker.idle:
             return False
-        if not isinstance(tensors, list | tuple):
+        if not isinstance(tensors, list | tuple) or modes._is_in_torch_dispatch_mode:
             return False
         dtype = None
         for tensor in tensors:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import profiler
 from torch.distributed import ReduceOp, Work
+from torch.utils import _python_dispatch as modes
 
 from ...native import load_extension
 from ..faults.flight import CAPACITY, OPERATIONS, operation_number
@@ -78,6 +79,7 @@ def native_fast_path(
         done_work=DoneWork,
         finish=finish,
         profiler=profiler,
+        modes=modes,
         tensor_type=torch.Tensor,
         parameter_type=torch.nn.Parameter,
         filling_bytes=helper.FILLING_BYTES,

@@ -27,19 +27,23 @@ DEFAULTS = CallOptions()
 
 
 class Method:
-    """How one method is called: the names of its tensors, "a|b" where torch has two, and of the options beside them."""
+    """How one method is called: the names of its tensors, "a|b" where torch has two, and of the options beside them.
 
-    def __init__(self, name: str, tensors: str, options: str) -> None:
-        self._name = name
+    `defaults` are of tensors, by the first of their names.
+    """
+
+    def __init__(
+        self, name: str, tensors: str, options: str, defaults: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        self.name = name
         self._tensors = [names.split("|") for names in tensors.split()]
         self._options = options.split()
+        self._defaults = defaults
 
-    def bind(
-        self, given: Sequence[Any], named: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
-    ) -> tuple[list[Any], Any]:
+    def bind(self, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """Return the tensors and the options of a call; TypeError for a call that is none of this method.
 
-        An argument of None counts as not given; `defaults` are of tensors, by the first of their names.
+        An argument of None counts as not given.
         """
         left = {name: value for name, value in named.items() if value is not None}
         tensors = list(given[: len(self._tensors)])
@@ -48,27 +52,27 @@ class Method:
             for name in names:
                 if name in left:
                     if tensors[i] is not None:
-                        raise TypeError(f"{self._name}: {name} is given twice")
+                        raise TypeError(f"{self.name}: {name} is given twice")
                     tensors[i] = left.pop(name)
             if tensors[i] is None:
-                tensors[i] = defaults.get(names[0])
+                tensors[i] = self._defaults.get(names[0])
             if tensors[i] is None:
-                raise TypeError(f"{self._name}: {names[0]} is not given")
+                raise TypeError(f"{self.name}: {names[0]} is not given")
         rest = [value for value in given[len(self._tensors) :] if value is not None]
         options = left.pop("opts", None)
         if options is None and rest and hasattr(rest[0], "timeout"):
             options = rest.pop(0)
         if options is not None:
             if rest or left:
-                raise TypeError(f"{self._name}: options are given both as an object and one by one")
+                raise TypeError(f"{self.name}: options are given both as an object and one by one")
             return tensors, options if hasattr(options, "asyncOp") else _completed(options)
         for name, value in zip(self._options, rest, strict=False):
             if name in left:
-                raise TypeError(f"{self._name}: {name} is given twice")
+                raise TypeError(f"{self.name}: {name} is given twice")
             left[name] = value
         if len(rest) > len(self._options) or set(left) - set(self._options):
             odd = ", ".join(set(left) - set(self._options)) or f"{len(rest)} arguments after the tensors"
-            raise TypeError(f"{self._name}: expected {', '.join(self._options) or 'no more arguments'}, got {odd}")
+            raise TypeError(f"{self.name}: expected {', '.join(self._options) or 'no more arguments'}, got {odd}")
         return tensors, self._made(left) if left else DEFAULTS
 
     def _made(self, values: Mapping[str, Any]) -> CallOptions:
@@ -79,7 +83,7 @@ class Method:
             options.rootRank = values["root"]
         if "timeout" in values:
             if not isinstance(values["timeout"], timedelta):
-                raise ArgumentError(f"{self._name}: timeout {values['timeout']!r}: expected a timedelta")
+                raise ArgumentError(f"{self.name}: timeout {values['timeout']!r}: expected a timedelta")
             options.timeout = values["timeout"]
         return options
 
@@ -87,7 +91,7 @@ class Method:
         if isinstance(given, ReduceOp.RedOpType):
             return ReduceOp(given)
         if not isinstance(given, ReduceOp):
-            raise ArgumentError(f"{self._name}: operator {given!r}: expected a ReduceOp")
+            raise ArgumentError(f"{self.name}: operator {given!r}: expected a ReduceOp")
         return given
 
 
@@ -115,9 +119,12 @@ GATHER = Method("gather", "output_tensors input_tensors|input_tensor", "root tim
 SCATTER = Method("scatter", "output_tensors|output_tensor input_tensors", "root timeout")
 ALL_TO_ALL = Method("alltoall", "output_tensors input_tensors", "timeout")
 ALL_TO_ALL_SINGLE = Method(
-    "all_to_all_single", "output input output_split_sizes|output_splits input_split_sizes|input_splits", "timeout"
+    "all_to_all_single",
+    "output input output_split_sizes|output_splits input_split_sizes|input_splits",
+    "timeout",
+    {"output_split_sizes": (), "input_split_sizes": ()},
 )
 BARRIER = Method("barrier", "", "timeout")
-SEND = Method("send", "tensors dstRank|dst tag", "")
-RECV = Method("recv", "tensors srcRank|src tag", "")
-RECV_ANY = Method("recv_anysource", "tensors tag", "")
+SEND = Method("send", "tensors dstRank|dst tag", "", {"tag": 0})
+RECV = Method("recv", "tensors srcRank|src tag", "", {"tag": 0})
+RECV_ANY = Method("recv_anysource", "tensors tag", "", {"tag": 0})

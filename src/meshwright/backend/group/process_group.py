@@ -5,10 +5,11 @@ they were issued, so that it runs beside the caller's work and groups do not wai
 host already fill its processors there is nothing to run beside, and the caller waits a little for it.
 
 Each method tries the short way of usual calls first. What that leaves is bound to one of torch's overloads
-(overloads.py), checked (arguments.py), and started with the signature that the ranks compare (signature.py).
+(overloads.py), shown to dispatch modes where there are any (dispatch_modes.py), checked (arguments.py), and started
+with the signature that the ranks compare (signature.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -27,6 +28,7 @@ from .arguments import (
     tensor_list,
 )
 from .base import refusable
+from .dispatch_modes import called_as
 from .send_receive import MessagesGroup
 from .signature import BARRIER, signature
 from .sparse import all_reduce_sparse, check_sparse
@@ -42,20 +44,20 @@ class MeshwrightGroup(MessagesGroup):
         """Reduce a tensor over all ranks, in place."""
         if not named and (work := self._usual.all_reduce(tensors, opts)) is not None:
             return work
-        return self._asked_all_reduce((tensors, opts, *more), named)
+        return self._asked_all_reduce(tensors, opts, *more, **named)
 
     @refusable
-    def _asked_all_reduce(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
-        (tensors,), options = overloads.ALL_REDUCE.bind(given, named)
+    @called_as(overloads.ALL_REDUCE)
+    def _asked_all_reduce(self, tensors: Any, options: Any) -> Work:
         tensor = only_tensor(tensors, "all_reduce")
         if tensor.is_sparse:
             return self._all_reduce_sparse(tensor, options)
         return self._all_reduce("all_reduce", [tensor], options)
 
     @refusable
-    def allreduce_coalesced(self, tensors: Any = None, opts: Any = None, *more: Any, **named: Any) -> Work:
+    @called_as(overloads.ALL_REDUCE_COALESCED)
+    def allreduce_coalesced(self, tensors: Any, options: Any) -> Work:
         """Reduce several tensors over all ranks, in place."""
-        (tensors,), options = overloads.ALL_REDUCE_COALESCED.bind((tensors, opts, *more), named)
         return self._all_reduce("all_reduce_coalesced", tensor_list(tensors, "all_reduce_coalesced"), options)
 
     def _all_reduce_sparse(self, tensor: Tensor, options: Any) -> Work:
@@ -91,9 +93,9 @@ class MeshwrightGroup(MessagesGroup):
         return self._start(name, asked, sum(sizes), call, tensors, options, land=outputs.land)
 
     @refusable
-    def reduce(self, tensors: Any = None, opts: Any = None, *more: Any, **named: Any) -> Work:
+    @called_as(overloads.REDUCE)
+    def reduce(self, tensors: Any, options: Any) -> Work:
         """Reduce a tensor over all ranks into the root's; the others keep theirs."""
-        (tensors,), options = overloads.REDUCE.bind((tensors, opts, *more), named)
         tensor, code, root = only_tensor(tensors, "reduce"), options.reduceOp, root_of(options, self._size, "reduce")
         check_tensors([tensor], "reduce")
         if root == self._rank:
@@ -114,10 +116,10 @@ class MeshwrightGroup(MessagesGroup):
         return self._start("reduce", asked, size_bytes(tensor), call, [tensor], options, land=land)
 
     @refusable
-    def reduce_scatter(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
+    @called_as(overloads.REDUCE_SCATTER)
+    def reduce_scatter(self, outputs: Any, inputs: Any, options: Any) -> Work:
         """Reduce the i-th of the input tensors of all ranks into the output of rank i; sizes may differ."""
         name = "reduce_scatter"
-        (outputs, inputs), options = overloads.REDUCE_SCATTER.bind((outputs, inputs, *more), named)
         return self._reduce_scatter(name, [only_tensor(outputs, name)], [inner_list(inputs, name)], options)
 
     def reduce_scatter_single(
@@ -126,21 +128,19 @@ class MeshwrightGroup(MessagesGroup):
         """Reduce the i-th block of the inputs of all ranks into the output of rank i."""
         if not named and (work := self._usual.reduce_scatter_single(output, input, opts)) is not None:
             return work
-        return self._asked_reduce_scatter_single((output, input, opts, *more), named)
+        return self._asked_reduce_scatter_single(output, input, opts, *more, **named)
 
     @refusable
-    def _asked_reduce_scatter_single(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
-        tensors, options = overloads.REDUCE_SCATTER_SINGLE.bind(given, named)
-        check_tensors(tensors, "reduce_scatter_single")
-        return self._reduce_scatter("reduce_scatter_single", tensors[:1], tensors[1:], options)
+    @called_as(overloads.REDUCE_SCATTER_SINGLE)
+    def _asked_reduce_scatter_single(self, output: Any, input: Any, options: Any) -> Work:
+        check_tensors([output, input], "reduce_scatter_single")
+        return self._reduce_scatter("reduce_scatter_single", [output], [input], options)
 
     @refusable
-    def reduce_scatter_single_coalesced(
-        self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any
-    ) -> Work:
+    @called_as(overloads.REDUCE_SCATTER_COALESCED)
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, options: Any) -> Work:
         """Do several reduce_scatter_single in one call."""
         name = "reduce_scatter_coalesced"
-        (outputs, inputs), options = overloads.REDUCE_SCATTER_COALESCED.bind((outputs, inputs, *more), named)
         return self._reduce_scatter(name, tensor_list(outputs, name), tensor_list(inputs, name), options)
 
     def _reduce_scatter(self, name: str, outputs: Sequence[Tensor], inputs: Sequence[Any], options: Any) -> Work:
@@ -201,11 +201,11 @@ class MeshwrightGroup(MessagesGroup):
         """Copy the root's tensor to all ranks."""
         if not named and (work := self._usual.broadcast(tensors, opts)) is not None:
             return work
-        return self._asked_broadcast((tensors, opts, *more), named)
+        return self._asked_broadcast(tensors, opts, *more, **named)
 
     @refusable
-    def _asked_broadcast(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
-        (tensors,), options = overloads.BROADCAST.bind(given, named)
+    @called_as(overloads.BROADCAST)
+    def _asked_broadcast(self, tensors: Any, options: Any) -> Work:
         tensor, engine = only_tensor(tensors, "broadcast"), self._engine
         root = root_of(options, self._size, "broadcast")
         check_tensors([tensor], "broadcast")
@@ -223,11 +223,11 @@ class MeshwrightGroup(MessagesGroup):
         """Copy every rank's tensor to all ranks; sizes may differ between ranks."""
         if not named and (work := self._usual.all_gather(outputs, inputs, opts)) is not None:
             return work
-        return self._asked_all_gather((outputs, inputs, opts, *more), named)
+        return self._asked_all_gather(outputs, inputs, opts, *more, **named)
 
     @refusable
-    def _asked_all_gather(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
-        (outputs, inputs), options = overloads.ALL_GATHER.bind(given, named)
+    @called_as(overloads.ALL_GATHER)
+    def _asked_all_gather(self, outputs: Any, inputs: Any, options: Any) -> Work:
         given = inner_list(outputs, "all_gather")
         return self._all_gather("all_gather", [given], [only_tensor(inputs, "all_gather")], options)
 
@@ -237,26 +237,26 @@ class MeshwrightGroup(MessagesGroup):
         """Copy every rank's tensor into its block of one tensor on all ranks."""
         if not named and (work := self._usual.all_gather_single(output, input, opts)) is not None:
             return work
-        return self._asked_all_gather_single((output, input, opts, *more), named)
+        return self._asked_all_gather_single(output, input, opts, *more, **named)
 
     @refusable
-    def _asked_all_gather_single(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
-        tensors, options = overloads.ALL_GATHER_SINGLE.bind(given, named)
-        check_tensors(tensors, "all_gather_single")
-        return self._all_gather("all_gather_single", tensors[:1], tensors[1:], options)
+    @called_as(overloads.ALL_GATHER_SINGLE)
+    def _asked_all_gather_single(self, output: Any, input: Any, options: Any) -> Work:
+        check_tensors([output, input], "all_gather_single")
+        return self._all_gather("all_gather_single", [output], [input], options)
 
     @refusable
-    def all_gather_single_coalesced(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
+    @called_as(overloads.ALL_GATHER_SINGLE_COALESCED)
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, options: Any) -> Work:
         """Do several all_gather_single in one call."""
         name = "all_gather_coalesced"
-        (outputs, inputs), options = overloads.ALL_GATHER_SINGLE_COALESCED.bind((outputs, inputs, *more), named)
         return self._all_gather(name, tensor_list(outputs, name), tensor_list(inputs, name), options)
 
     @refusable
-    def allgather_coalesced(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
+    @called_as(overloads.ALL_GATHER_COALESCED)
+    def allgather_coalesced(self, outputs: Any, inputs: Any, options: Any) -> Work:
         """Do several allgather in one call: `outputs[rank][i]` gets input i of that rank."""
         name = "all_gather_coalesced"
-        (outputs, inputs), options = overloads.ALL_GATHER_COALESCED.bind((outputs, inputs, *more), named)
         inputs = tensor_list(inputs, name)
         lists = [tensor_list(of_rank, name) for of_rank in outputs]
         for of_rank in lists:
@@ -298,9 +298,9 @@ class MeshwrightGroup(MessagesGroup):
         return self._start(name, asked, sum(all_sizes), call, outputs, options, land=land)
 
     @refusable
-    def gather(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
+    @called_as(overloads.GATHER)
+    def gather(self, outputs: Any, inputs: Any, options: Any) -> Work:
         """Copy every rank's tensor to the root."""
-        (outputs, inputs), options = overloads.GATHER.bind((outputs, inputs, *more), named)
         engine, root, source = self._engine, root_of(options, self._size, "gather"), only_tensor(inputs, "gather")
         targets = inner_list(outputs, "gather") if self._rank == root else []
         check_tensors([source, *targets], "gather")
@@ -323,9 +323,9 @@ class MeshwrightGroup(MessagesGroup):
         return self._start("gather", asked, size_bytes(source), call, targets, options, [source], land=landing.land)
 
     @refusable
-    def scatter(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
+    @called_as(overloads.SCATTER)
+    def scatter(self, outputs: Any, inputs: Any, options: Any) -> Work:
         """Copy the root's i-th tensor to rank i."""
-        (outputs, inputs), options = overloads.SCATTER.bind((outputs, inputs, *more), named)
         engine, root, output = self._engine, root_of(options, self._size, "scatter"), only_tensor(outputs, "scatter")
         given = inner_list(inputs, "scatter") if self._rank == root else []
         check_tensors([output, *given], "scatter")
@@ -359,13 +359,13 @@ class MeshwrightGroup(MessagesGroup):
             work = self._usual.all_to_all_single(output, input, more[0] if more else None)
             if work is not None:
                 return work
-        return self._asked_all_to_all_single((output, input, output_splits, input_splits, *more), named)
+        return self._asked_all_to_all_single(output, input, output_splits, input_splits, *more, **named)
 
     @refusable
-    def _asked_all_to_all_single(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
-        defaults = {"output_split_sizes": (), "input_split_sizes": ()}
-        tensors, options = overloads.ALL_TO_ALL_SINGLE.bind(given, named, defaults)
-        output, input, output_splits, input_splits = tensors
+    @called_as(overloads.ALL_TO_ALL_SINGLE)
+    def _asked_all_to_all_single(
+        self, output: Any, input: Any, output_splits: Any, input_splits: Any, options: Any
+    ) -> Work:
         name = "all_to_all_single"
         check_tensors([output, input], name)
         check_targets([output], name)
@@ -376,9 +376,9 @@ class MeshwrightGroup(MessagesGroup):
         return self._all_to_all(name, [source], sources, sent, targets, received, [output], options, landing)
 
     @refusable
-    def alltoall(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
+    @called_as(overloads.ALL_TO_ALL)
+    def alltoall(self, outputs: Any, inputs: Any, options: Any) -> Work:
         """Send the i-th tensor to rank i; tensors may differ in size."""
-        (outputs, inputs), options = overloads.ALL_TO_ALL.bind((outputs, inputs, *more), named)
         name, outputs, inputs = "all_to_all", tensor_list(outputs, "all_to_all"), tensor_list(inputs, "all_to_all")
         check_tensors([*outputs, *inputs], name)
         check_targets(outputs, name)
@@ -420,11 +420,11 @@ class MeshwrightGroup(MessagesGroup):
         """Wait for all ranks."""
         if not named and (work := self._usual.barrier(opts)) is not None:
             return work
-        return self._asked_barrier((opts, *more), named)
+        return self._asked_barrier(opts, *more, **named)
 
     @refusable
-    def _asked_barrier(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
-        _, options = overloads.BARRIER.bind(given, named)
+    @called_as(overloads.BARRIER)
+    def _asked_barrier(self, options: Any) -> Work:
         return self._start("barrier", BARRIER, 0, self._engine.barrier, [], options)
 
     # ---- the names of torch 2.11 and 2.12

@@ -10,6 +10,7 @@ from ..wire.mailbox import P2PWork
 from . import overloads
 from .arguments import check_targets, check_tensors, only_tensor, peer_of, tag_of
 from .base import GroupBase
+from .dispatch_modes import called_as
 from .profiler_ranges import mark_until_done
 from .signature import dtype_number
 from .tensors import Outputs, dense, size_bytes
@@ -20,9 +21,9 @@ class MessagesGroup(GroupBase):
 
     _sends_and_receives = 0
 
-    def send(self, tensors: Any = None, dst: Any = None, tag: Any = 0, **named: Any) -> Work:
+    @called_as(overloads.SEND)
+    def send(self, tensors: Any, dst: Any, tag: Any, _: Any) -> Work:
         """Send a tensor to one rank."""
-        (tensors, dst, tag), _ = overloads.SEND.bind((tensors, dst, tag), named)
         source, tag = only_tensor(tensors, "send"), tag_of(tag, "send")
         peer = peer_of(dst, self._rank, self._size, "send")
         check_tensors([source], "send")
@@ -36,14 +37,14 @@ class MessagesGroup(GroupBase):
         mailbox.send(work)
         return work
 
-    def recv(self, tensors: Any = None, src: Any = None, tag: Any = 0, **named: Any) -> Work:
+    @called_as(overloads.RECV)
+    def recv(self, tensors: Any, src: Any, tag: Any, _: Any) -> Work:
         """Receive a tensor from one rank."""
-        (tensors, src, tag), _ = overloads.RECV.bind((tensors, src, tag), named)
         return self._receive(tensors, peer_of(src, self._rank, self._size, "recv"), tag)
 
-    def recv_anysource(self, tensors: Any = None, tag: Any = 0, **named: Any) -> Work:
+    @called_as(overloads.RECV_ANY)
+    def recv_anysource(self, tensors: Any, tag: Any, _: Any) -> Work:
         """Receive a tensor from the first rank that sends one."""
-        (tensors, tag), _ = overloads.RECV_ANY.bind((tensors, tag), named)
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: Any, src: int | None, tag: Any) -> Work:
