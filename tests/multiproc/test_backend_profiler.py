@@ -50,6 +50,36 @@ def test_a_trace_holds_every_collective_once(rank_pool, tmp_path, asynchronously
     }
 
 
+def operators_in_a_trace(rank, world_size, store, backend):
+    """Return the operators of c10d that the profiler names in a row of collectives."""
+    dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
+    one, four = torch.ones(2), torch.ones(4)
+    with profile(acc_events=True) as profiler:
+        dist.all_reduce(one)
+        dist.all_reduce(torch.ones(1).to_sparse())
+        dist.reduce(one, 0)
+        dist.broadcast(one, 0, async_op=True).wait()
+        dist.all_gather([torch.ones(2), torch.ones(2)], one)
+        dist.all_gather_into_tensor(four, one)
+        dist.reduce_scatter_tensor(one, four)
+        dist.reduce_scatter(one, [one.clone(), one.clone()])
+        dist.all_to_all_single(one, one.clone())
+        dist.all_to_all([torch.ones(1), torch.ones(1)], [torch.ones(1), torch.ones(1)])
+        dist.barrier()
+        dist.gather(one, [torch.ones(2), torch.ones(2)] if rank == 0 else None)
+        dist.scatter(one, [torch.ones(2), torch.ones(2)] if rank == 0 else None)
+    dist.destroy_process_group()
+    return sorted(event.name for event in profiler.events() if event.name.startswith("c10d::"))
+
+
+@pytest.mark.timeout(200)
+def test_operators_have_the_names_that_they_have_over_gloo(rank_pool):
+    ours, gloo = (rank_pool(2).run(operators_in_a_trace, backend) for backend in ("meshwright", "gloo"))
+
+    assert ours == gloo
+    assert len(ours[0]) == 13
+
+
 def backward_with_a_slow_peer(rank, world_size, store, folder):
     """Reduce gradients of a tiny model where rank 1 comes late: rank 0 waits inside its backward."""
     with group(rank, world_size, store):

@@ -14,13 +14,31 @@ from torch.futures import Future
 from .work import PendingWork
 
 LIBRARY = "meshwright"
+OPERATORS = {  # by the name of a call: the operator under which torch's dispatcher marks it for a backend in C++
+    "all_reduce": "allreduce_",
+    "all_reduce of a sparse tensor": "allreduce_",
+    "all_reduce_coalesced": "allreduce_coalesced_",
+    "reduce": "reduce_",
+    "reduce_scatter": "reduce_scatter_",
+    "reduce_scatter_single": "_reduce_scatter_base_",
+    "reduce_scatter_coalesced": "reduce_scatter_tensor_coalesced_",
+    "broadcast": "broadcast_",
+    "all_gather": "allgather_",
+    "all_gather_single": "_allgather_base_",
+    "all_gather_coalesced": "allgather_into_tensor_coalesced_",
+    "gather": "gather_",
+    "scatter": "scatter_",
+    "all_to_all": "alltoall_",
+    "all_to_all_single": "alltoall_base_",
+    "barrier": "barrier",
+}
 
 
 def marked(name: str, call: Callable[..., object]) -> Callable[..., None]:
     """Return `call`, marked as a collective for which the thread that calls it is taken."""
 
     def recorded(*arguments: Any) -> None:
-        with record_function(f"c10d::{name}"), record_function(f"{LIBRARY}:{name}"):
+        with record_function(_operator(name)), record_function(f"{LIBRARY}:{name}"):
             call(*arguments)
 
     return recorded
@@ -40,6 +58,10 @@ def mark_until_done(name: str, work: PendingWork) -> None:
 
 def mark_issue(name: str, work: PendingWork, submit: Callable[[PendingWork], None]) -> None:
     """Submit `work`, its time marked and that for which the caller is taken, as torch's dispatcher marks a call."""
-    with record_function(f"c10d::{name}"):
+    with record_function(_operator(name)):
         mark_until_done(name, work)
         submit(work)
+
+
+def _operator(name: str) -> str:
+    return f"c10d::{OPERATORS.get(name, name)}"
