@@ -85,8 +85,11 @@ class Cost(NamedTuple):
 
     @property
     def hides(self) -> float:
-        """Share of the computation before it behind which the call was hidden."""
-        return (self.blocked_s - self.added_s) / min(self.computed_s, self.blocked_s)
+        """Share of the computation before it behind which the call was hidden: all of it at most.
+
+        Where other programs take the processors, a call may save more than what is computed before it.
+        """
+        return min(1.0, (self.blocked_s - self.added_s) / min(self.computed_s, self.blocked_s))
 
     @property
     def on_link_s(self) -> float:

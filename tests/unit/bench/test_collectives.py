@@ -51,6 +51,7 @@ def cost(added_s, worked_s, in_a_row_s, in_a_row_worked_s):
         (cost(15.0, 1.0, 20.0, 1.0), 20.0, 0.5),  # half of the computation before went on while the link was busy
         (cost(2.0, 1.0, 8.0, 1.0), 8.0, 0.75),  # of a call shorter than that, three quarters
         (cost(0.0, 0.0, 8.0, 1.0), 8.0, 1.0),
+        (cost(0.0, 0.0, 30.0, 1.0), 30.0, 1.0),  # never more than there is, which no reader of the figure takes
     ],
 )
 def test_a_call_hides_what_it_takes_less_beside_computation(taken, blocked_s, hides):
