@@ -126,6 +126,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def accelerator_key(self, name: str) -> str:
         """Return the key of the accelerator that `name` means; InputError if none does."""
+        if name in self.accelerators:
+            return name
         plain = _plain(name)
         for key, accelerator in self.accelerators.items():
             if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
@@ -352,5 +354,6 @@ def _like(name: str, told: str) -> bool:
     return not words or words[0] in told or any(word in told for word in words if word.isdigit())
 
 
+@functools.lru_cache(maxsize=4096)  # each name that is looked for is held against every name there is
 def _plain(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())

@@ -6,6 +6,8 @@ alone a collective reaches more. The protocol is what NCCL picks at such sizes: 
 NVLink until the links fill, Simple from there on.
 """
 
+import functools
+
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -122,10 +124,15 @@ def _machine(cluster: Cluster, group: NodeGroup, ranks: int) -> Machine:
 
 
 def _coefficients(cluster: Cluster, group: NodeGroup, ranks: int) -> Coefficients:
-    c = with_switch(coefficients(book(), "", group.gpu.model, "bf16", group.nic_kind), group)
+    c = with_switch(_of_device(group.gpu.model, group.nic_kind), group)
     idle = _network_share(c, group)
     c = replace(c, network=idle, small_group=ALONE_GROUP)
     return on_measured_links(c, _machine(cluster, group, ranks), cluster, links=True, network=True, idle=idle)
+
+
+@functools.lru_cache(maxsize=64)  # a curve asks again for each size and each number of ranks
+def _of_device(accelerator: str, fabric: str) -> Coefficients:
+    return coefficients(book(), "", accelerator, "bf16", fabric)
 
 
 def _network_share(c: Coefficients, group: NodeGroup) -> float:

@@ -83,10 +83,16 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 def model_names() -> list[str]:
     """Return the names of the catalogue."""
+    return list(_names())
+
+
+@functools.cache
+def _names() -> tuple[str, ...]:
     files = resources.files(__package__).joinpath("data").iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
+@functools.lru_cache(maxsize=4096)  # a table of runs names few models many times
 def resolve_model(name: str) -> str | None:
     """Return the entry that a name means as people write it, None where none does."""
     known = model_names()
@@ -107,8 +113,7 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
     """Return the model that `--model` names: an entry of the catalogue, or a file or folder with a config."""
     path = Path(text)
     if path.suffix not in {".json", ".toml"} and not path.is_dir():
-        name = resolve_model(text) or text
-        return _of_entry(entry(name), name, where=f"catalogue: {name}")
+        return _of_catalogue(resolve_model(text) or text)
     file = path / "config.json" if path.is_dir() else path
     data = _read(file)
     if isinstance(data.get("config"), Mapping):  # the form of the catalogue
@@ -117,6 +122,11 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
         return msgspec.structs.replace(model, source=str(file))
     name = Path(os.path.abspath(file)).parent.name if file.stem == "config" else file.stem
     return _of_config(data, name, str(file), allow_unknown=allow_unknown)
+
+
+@functools.cache
+def _of_catalogue(name: str) -> Model:
+    return _of_entry(entry(name), name, where=f"catalogue: {name}")
 
 
 def _of_entry(found: ModelEntry, name: str, where: str, *, allow_unknown: bool = False) -> Model:

@@ -1,5 +1,6 @@
 """Names of models as people write them: "Nemotron_3_Nano", "Qwen2.5-72B", "meta-llama/Llama-3.1-70B-Instruct"."""
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -14,6 +15,7 @@ _POINT = re.compile(r"(?<=\d)\.(?=\d+[bm](?![a-z0-9]))")  # of a size: 1.3B is n
 _POINT_AS_MARK = re.compile(r"\d_\d+[bm](?![a-z0-9])", re.IGNORECASE)  # as in "qwen2_5_0_5b"
 
 
+@functools.lru_cache(maxsize=4096)  # each name that is looked for is held against every name there is
 def plain_name(name: str) -> str:
     """Return a name without the account, what is in brackets, case, marks between words, and words of tuning.
 
