@@ -1,6 +1,7 @@
 """Fixtures that all tests share."""
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -13,6 +14,8 @@ from meshwright.errors import InputError
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no fault
 settings.load_profile("untimed")
+# threads of torch that wait for each other would spin on processors that tests beside them need, for ten times as long
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # read where torch is loaded, here and in processes that tests start
 gc.disable()  # while tests are collected: all of them stay, and looking through them again and again takes a third
 
 
