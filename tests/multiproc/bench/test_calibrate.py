@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from meshwright.bench import calibrate
+from meshwright.bench import calibrate, collectives
 from meshwright.bench.collectives import fit_names
 from meshwright.cluster.graph import Measurements, Pace, Timed
 from meshwright.cluster.local import discover_host
@@ -35,11 +35,24 @@ WAITED_FOR = (
 )
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
 PEAK = Operator(kind="linear", shape=(64, 64, 64))  # one that fills the caches takes seconds
+MEASURE = calibrate.measure_on_rank
 STEADY = Pace(product_s=1e-3, product_error=0.01, copy_s=1e-3, copy_error=0.01)
+
+
+def measure_quickly(*arguments):
+    """Measure on a rank as ever, but with a moment of computation between two collectives, and in short turns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collectives, "COMPUTE_S", 1e-4)
+        patch.setitem(collectives.time_added.__kwdefaults__, "compute_s", 1e-4)
+        patch.setattr(collectives, "ACTION_S", 1e-4)
+        patch.setattr(collectives, "CALLS_A_TURN", 2)
+        patch.setattr(calibrate, "CROWD_S", 0.01)
+        return MEASURE(*arguments)
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch, tmp_path):
+    monkeypatch.setattr(calibrate, "measure_on_rank", measure_quickly)
     monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path))
     monkeypatch.setattr(calibrate, "OPERATOR_BUDGET_S", 0.1)
     monkeypatch.setattr(calibrate, "peak_product", lambda *_: PEAK)

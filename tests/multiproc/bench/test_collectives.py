@@ -27,6 +27,14 @@ class Clock:
         return self.busy_s
 
 
+def between_few_looks(patch, clock):
+    """Let the clock measure, with as much computation between collectives as lasts ten looks at it."""
+    patch.setattr(collectives, "time", clock)
+    patch.setattr(collectives, "COMPUTE_S", 10 * LOOK_S)
+    patch.setattr(collectives, "ACTION_S", 10 * LOOK_S)
+    patch.setitem(collectives.time_added.__kwdefaults__, "compute_s", 10 * LOOK_S)
+
+
 def cost(rank, world_size, store, cost_s, sharing):
     """Return what a call is told to cost that takes `cost_s`, half of it work, and how often its input was filled."""
     dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
@@ -38,7 +46,7 @@ def cost(rank, world_size, store, cost_s, sharing):
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(collectives, "time", clock)
+            between_few_looks(patch, clock)
             told = collectives.time_added(call, lambda: filled.append(1), torch.device("cpu"), 3)
         return told, len(filled)
     finally:
@@ -71,16 +79,16 @@ def beside(rank, world_size, store, cost_s, delay_s):
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(collectives, "time", clock)
+            between_few_looks(patch, clock)
             return collectives.overlapped_cost(Begun, lambda: None, torch.device("cpu"), rounds)
     finally:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.125])
+@pytest.mark.parametrize("delay_s", [0.0, 0.0125])
 def test_a_collective_is_told_to_be_as_late_as_computation_makes_it(rank_pool, delay_s):
-    for told in rank_pool(2).run(beside, 0.25, delay_s):
-        assert told.time_s == pytest.approx(0.25, abs=LOOK_S)
+    for told in rank_pool(2).run(beside, 0.025, delay_s):
+        assert told.time_s == pytest.approx(0.025, abs=2 * LOOK_S)
         assert told.delay_s == pytest.approx(delay_s, abs=2 * LOOK_S)
 
 
@@ -91,14 +99,14 @@ def inside(rank, world_size, store):
 
     class Done:
         def __init__(self):
-            clock.now_s += 0.25
+            clock.now_s += 0.025
 
         def wait(self):
             pass
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(collectives, "time", clock)
+            between_few_looks(patch, clock)
             return collectives.overlapped_cost(Done, lambda: None, torch.device("cpu"), 3)
     finally:
         dist.destroy_process_group()
@@ -142,7 +150,7 @@ def messages(rank, world_size, store, cost_s):
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(collectives, "time", clock)
+            between_few_looks(patch, clock)
             patch.setattr(dist, "isend", slow_send)
             patch.setattr(dist, "irecv", noted_receive)
             told = collectives.time_blocking("send_recv", 4096, torch.device("cpu"), rounds=2)
