@@ -1,6 +1,8 @@
 """The layers of the design: each imports only from those listed before it."""
 
 import ast
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,11 +35,26 @@ def layer_of(path: Path) -> str:
     return "__main__" if path.name == "__main__.py" else path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
+def imports_of(path: Path) -> tuple[list[ast.Import | ast.ImportFrom], list[ast.Import | ast.ImportFrom]]:
+    """Return the imports at the top of a file, and all of them."""
+    tree = ast.parse(path.read_text())
+    return tuple(
+        [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+        for nodes in (tree.body, ast.walk(tree))
+    )
+
+
+def those(paths: Iterable[Path], wrong: Callable[[Path], object]) -> dict[str, object]:
+    """Return what is wrong with each file with which something is."""
+    return {str(path.relative_to(PACKAGE)): found for path in paths if (found := wrong(path))}
+
+
 def imported_layers(path: Path) -> set[str]:
     """Return the layers of meshwright that a file imports, however it writes the import."""
     package = ["meshwright", *path.relative_to(PACKAGE).parts[:-1]]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports_of(path)[1]:
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -56,20 +73,26 @@ def test_every_file_belongs_to_a_layer():
     assert {layer_of(path) for path in FILES} <= set(LAYERS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_down(path):
-    allowed = LAYERS[: LAYERS.index(layer_of(path)) + 1]
-
-    assert imported_layers(path) <= set(allowed)
+def upward_imports(path: Path) -> set[str]:
+    return imported_layers(path) - set(LAYERS[: LAYERS.index(layer_of(path)) + 1])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_running_layers_import_torch_at_the_top(path):
-    top = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)]
+def test_imports_point_down():
+    assert not those(FILES, upward_imports)
+
+
+def imports_torch_at_the_top(path: Path) -> bool:
+    top, _ = imports_of(path)
     roots = {a.name.split(".")[0] for n in top if isinstance(n, ast.Import) for a in n.names}
     roots |= {n.module.split(".")[0] for n in top if isinstance(n, ast.ImportFrom) and n.module and not n.level}
+    return "torch" in roots
 
-    assert "torch" not in roots or layer_of(path) in MAY_IMPORT_TORCH
+
+def test_only_running_layers_import_torch_at_the_top():
+    importing = those(FILES, imports_torch_at_the_top)
+
+    assert importing
+    assert {name for name in importing if layer_of(PACKAGE / name) not in MAY_IMPORT_TORCH} == set()
 
 
 def cuda_of(path: Path) -> list[str]:
@@ -89,9 +112,10 @@ def torch_files() -> list[Path]:
     return [path for path in FILES if "import torch" in path.read_text() or "from torch" in path.read_text()]
 
 
-@pytest.mark.parametrize("path", torch_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_device_and_what_is_cudas_alone_ask_for_cuda(path):
-    assert str(path.relative_to(PACKAGE)) in CUDA_ALONE or not cuda_of(path)
+def test_only_device_and_what_is_cudas_alone_ask_for_cuda():
+    found = those(torch_files(), cuda_of)
+
+    assert {name: lines for name, lines in found.items() if name not in CUDA_ALONE} == {}
 
 
 def test_a_file_that_asks_for_cuda_is_seen(tmp_path):
@@ -100,20 +124,20 @@ def test_a_file_that_asks_for_cuda_is_seen(tmp_path):
     assert len(cuda_of(tmp_path / "x.py")) == 3
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_no_star_imports(path):
-    stars = [
-        n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"
-    ]
-
-    assert not stars
+def star_imports(path: Path) -> list[int]:
+    return [n.lineno for n in imports_of(path)[1] if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
 
 
+def test_no_star_imports():
+    assert not those(FILES, star_imports)
+
+
+@cache
 def imported_files(path: Path) -> set[Path]:
     """Return the files of meshwright that a file imports, at the top or inside a function."""
     package = [*path.relative_to(PACKAGE).parts[:-1]]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports_of(path)[1]:
         if not isinstance(node, ast.ImportFrom) or (
             not node.level and not (node.module or "").startswith("meshwright")
         ):

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,27 +27,33 @@ MOST_TERMS = 40
 LONGEST_ITEM = 140  # characters of a line of the changelog
 
 
-def first_line(path):
-    return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+def first_line(tree):
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+@cache
+def package():
+    """Return the first line of each module of the package, and where and what the docstring of each class is."""
+    trees = {path: ast.parse(path.read_text()) for path in FILES}
+    classes = {
+        f"{path.relative_to(ROOT)}:{node.lineno}": ast.get_docstring(node) or ""
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    return {path.relative_to(ROOT): first_line(tree) for path, tree in trees.items()}, classes
 
 
 def test_the_docstring_of_a_module_names_its_subject_first():
     beside = [path for path in BESIDE if path.suffix == ".py"]
-    first = {path.relative_to(ROOT): first_line(path) for path in (*FILES, *beside)}
+    first = package()[0] | {path.relative_to(ROOT): first_line(ast.parse(path.read_text())) for path in beside}
 
     assert {path for path in first if not first[path] and path.parts[0] == "src"} == set()
     assert {path: line for path, line in first.items() if AT_THE_START.match(line)} == {}
 
 
 def test_the_docstring_of_a_class_names_what_an_object_of_it_is():
-    asked = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {text}"
-        for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and AT_THE_START.match(text := ast.get_docstring(node) or "")
-    ]
-
-    assert asked == []
+    assert {place: text for place, text in package()[1].items() if AT_THE_START.match(text)} == {}
 
 
 def test_a_text_has_none_of_the_words_that_nobody_says():

@@ -29,12 +29,18 @@ def test_it_is_built_once_and_left_out_on_demand(tmp_path, monkeypatch):
     assert helper.load_helper() is None
 
 
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    """The library in a folder of its own: seconds of a compiler's work."""
+    return helper.built_library(tmp_path_factory.mktemp("built"))
+
+
 @pytest.mark.parametrize("kept", [0, 4096, 20_000, -40, -1])
-def test_a_library_of_which_a_part_is_missing_is_built_anew_and_never_loaded(tmp_path, kept):
-    built = helper.built_library(tmp_path)
-    whole = built.read_bytes()
-    built.unlink()  # loaded libraries stay as they are
+def test_a_library_of_which_a_part_is_missing_is_built_anew_and_never_loaded(tmp_path, made_once, kept):
+    whole = made_once.read_bytes()
+    built = tmp_path / made_once.name
     built.write_bytes(whole[:kept])
+    built.chmod(made_once.stat().st_mode)
 
     ctypes.CDLL(str(helper.built_library(tmp_path)))
 
