@@ -85,6 +85,17 @@ def parse_days(text: str) -> float:
     return value * scale
 
 
+def parse_latency(text: str) -> float:
+    """Return the seconds of a message's delay, as `parse_time` does, but of a number without a unit only 0.
+
+    5 is meant in microseconds, and as seconds it would price every message a million times too dear.
+    """
+    value = parse_time(text)
+    if value and text.strip()[-1:] in "0123456789.":
+        raise InputError(f"{_short_text(text)}: expected a latency with its unit, such as 5us or 300ns")
+    return value
+
+
 def parse_count(text: str) -> int:
     """Return the number that `text` names: "2B", "1.8T", "350M", "4096"."""
     value, unit = _split(text, "a count such as 2B or 350M")

@@ -26,6 +26,17 @@ def test_times_are_seconds(text, time_s):
     assert units.parse_time(text) == pytest.approx(time_s)
 
 
+@pytest.mark.parametrize(("text", "time_s"), [("5us", 5e-6), ("300 ns", 3e-7), ("0", 0.0), ("1s", 1.0)])
+def test_latencies_are_times_with_a_unit(text, time_s):
+    assert units.parse_latency(text) == pytest.approx(time_s)
+
+
+@pytest.mark.parametrize("text", ["5", "0.5", "10 ", "5e-6"])
+def test_a_latency_without_its_unit_is_refused(text):
+    with pytest.raises(InputError, match="with its unit, such as 5us"):
+        units.parse_latency(text)
+
+
 @pytest.mark.parametrize(("text", "count"), [("2B", 2 * 10**9), ("13T", 13 * 10**12), ("350M", 350 * 10**6)])
 def test_counts_have_decimal_prefixes(text, count):
     assert units.parse_count(text) == count

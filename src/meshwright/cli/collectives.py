@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from ..collectives.msccl.write import write_algo
 from ..collectives.mscclpp.exporter import runtime_fault, to_mscclpp
 from ..collectives.pricing.figures import figures
 from ..collectives.pricing.network import HostsNetwork, LinkRate, Network, network_of, uniform
-from ..collectives.pricing.price import price_schedule
+from ..collectives.pricing.price import CollectivePrice, price_schedule
 from ..collectives.proof.bitwise import leaves_equal_bits
 from ..collectives.proof.verify import ScheduleError, verify
 from ..collectives.schedules.draw import draw_svg, draw_text
@@ -27,7 +27,7 @@ from ..collectives.schedules.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
-from ..units import counted, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from ..units import counted, format_rate, format_time, parse_bytes, parse_latency, parse_rate
 from .collectives_nccl import price_like
 from .collectives_trips import round_trips
 from .help_format import Brief, Listing
@@ -211,12 +211,22 @@ def price_(
     if as_json:
         click.echo(to_json(prices))
         return 0
-    for p in sorted(prices, key=lambda p: (p.bytes, p.time_s)):
-        click.echo(
-            f"{p.collective:<15}{p.algorithm:<31}{p.bytes:>12} B{format_time(p.time_s):>12}"
-            f"{format_rate(p.busbw_bytes_per_s):>14} busbw"
-        )
+    click.echo(_price_lines(sorted(prices, key=lambda p: (p.bytes, p.time_s))))
     return 0
+
+
+def _price_lines(prices: Sequence[CollectivePrice]) -> str:
+    """Return a line for each price, in columns as wide as what stands in them: names to the left, figures right."""
+    rows = [
+        (p.collective, p.algorithm, f"{p.bytes} B", format_time(p.time_s), f"{format_rate(p.busbw_bytes_per_s)} busbw")
+        for p in prices
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = ("<", "<", ">", ">", ">")
+    return "\n".join(
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths, strict=True))
+        for row in rows
+    )
 
 
 @command.command(epilog="Example: meshwright collectives draw ring --ranks 4 --svg ring.svg")
@@ -358,7 +368,7 @@ def _network(
 ) -> Network:  # fmt: skip
     if (cluster is None) == (rate is None):
         raise InputError("expected one of --cluster NAME and --rate RATE")
-    latency_s = None if alpha is None else parse_time(alpha)
+    latency_s = None if alpha is None else parse_latency(alpha)
     if cluster is not None:
         found = named_cluster(cluster, ranks)
         for what in unknown_latencies(found) if latency_s is None else ():
@@ -371,7 +381,7 @@ def _network(
         return uniform(ranks, latency_s, bandwidth)
     if ranks_per_node is None:
         raise InputError("--inter: expected --ranks-per-node too")
-    between = LinkRate(latency_s if inter_alpha is None else parse_time(inter_alpha), parse_rate(inter))
+    between = LinkRate(latency_s if inter_alpha is None else parse_latency(inter_alpha), parse_rate(inter))
     return HostsNetwork(ranks, ranks_per_node, LinkRate(latency_s, bandwidth), between, nics)
 
 

@@ -116,13 +116,13 @@ def _run(wanted: EmulationSpec, argv: list[str], options: dict[str, Any]) -> int
 
 
 def _sentence(wanted: EmulationSpec) -> str:
-    rate = "unlimited links" if wanted.nic_bytes_per_s is None else format_network_rate(wanted.nic_bytes_per_s)
+    nic = wanted.nic_bytes_per_s
+    rate = "unlimited links" if nic is None else f"{format_network_rate(nic)} per direction"
     inside = (
         "" if wanted.intra_bytes_per_s is None else f", {format_network_rate(wanted.intra_bytes_per_s)} inside a node"
     )
     return (
-        f"{counted(wanted.nodes, 'node')} x {counted(wanted.ranks_per_node, 'rank')}, {wanted.topology}, "
-        f"{rate} per direction{inside}"
+        f"{counted(wanted.nodes, 'node')} x {counted(wanted.ranks_per_node, 'rank')}, {wanted.topology}, {rate}{inside}"
     )
 
 
@@ -136,6 +136,8 @@ def list_running(as_json: bool) -> int:
     if as_json:
         click.echo(to_json(found))
         return 0
+    if not found:
+        click.echo("meshwright: no emulation runs here", err=True)
     for emulation in found:
         running = [p for p in emulation["programs"] if p["exit_code"] is None]
         click.echo(f"{emulation['id']}: {emulation['spec']['nodes']} nodes, {counted(len(running), 'program')} running")

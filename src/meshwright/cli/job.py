@@ -7,7 +7,7 @@ import click
 
 from ..errors import InputError
 from ..files import write_atomic, write_struct, writing
-from ..units import counted, parse_rate, parse_time
+from ..units import counted, parse_latency, parse_rate
 from .calibration import save_calibration
 from .options import JobQuestion, PlanOptions
 from .plan_output import optional, print_about, training_asked, write_plan_page
@@ -90,7 +90,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         intra_bytes_per_s=optional(parse_rate, question.intra, "--intra"),
         inter_bytes_per_s=optional(parse_rate, question.inter, "--inter"),
         conditions=parse_conditions(question.only, question.without),
-        latency_s=optional(parse_time, question.latency, "--latency"),
+        latency_s=optional(parse_latency, question.latency, "--latency"),
         measured=(question.own,) if question.own else (),
         lora_rank=job.lora_rank,
         optimizer=job.optimizer or ADAMW,

@@ -7,7 +7,7 @@ import click
 from msgspec.structs import replace
 
 from ..errors import InputError
-from ..units import parse_rate, parse_time
+from ..units import parse_latency, parse_rate
 from ..workload.recomputed import away_of, modules_of
 from .amounts import DAYS, SHARE
 from .calibration import calibration_of, save_calibration
@@ -216,7 +216,7 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         fabric=given.fabric,
         intra_bytes_per_s=optional(parse_rate, given.intra, "--intra"),
         inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),
-        latency_s=optional(parse_time, given.latency, "--latency"),
+        latency_s=optional(parse_latency, given.latency, "--latency"),
         optimizer=given.optimizer,
         weights=given.weights or "",
         loss=given.loss or "",

@@ -11,7 +11,17 @@ from ..cluster.graph import Cluster
 from ..collectives.schedules.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import read_struct, to_json, write_atomic
-from ..units import counted, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_share, parse_time
+from ..units import (
+    counted,
+    format_bytes,
+    format_rate,
+    format_time,
+    parse_bytes,
+    parse_latency,
+    parse_rate,
+    parse_share,
+    parse_time,
+)
 from .amounts import PART
 from .help_format import Brief
 from .named_cluster import named_cluster
@@ -116,7 +126,7 @@ def _collective(options: SimulateOptions) -> int:
     topology, per_node = _topology(options)
     traffic = _traffic(options, topology.ranks, per_node)
     costs = Costs(
-        latency_s=None if options.alpha is None else parse_time(options.alpha),
+        latency_s=None if options.alpha is None else parse_latency(options.alpha),
         reduce_bytes_per_s=None if options.reduce_rate is None else parse_rate(options.reduce_rate),
     )
     method: Method = "exact" if options.trace else options.method
@@ -278,7 +288,7 @@ def _cluster(options: SimulateOptions, gpus: int | None) -> Cluster:
         raise InputError("--cluster: expected a node type of the catalogue (see `topo --catalogue`) or a file")
     changes = {key: getattr(options, key) for key in ("nodes_per_leaf", "leaves_per_group", "oversubscription")}
     if options.hop_latency is not None:
-        changes["hop_latency_s"] = parse_time(options.hop_latency)
+        changes["hop_latency_s"] = parse_latency(options.hop_latency)
     changes = {key: value for key, value in changes.items() if value is not None}
     return named_cluster(name, gpus, fabric=options.fabric, **changes)
 
@@ -296,7 +306,7 @@ def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
     if options.routing is not None:
         raise InputError(f"--routing: {cluster.name} lists its links; messages take the way with the fewest")
     places = cluster.of_kind("gpu") or cluster.of_kind("cpu")
-    alpha = None if options.alpha is None else parse_time(options.alpha)
+    alpha = None if options.alpha is None else parse_latency(options.alpha)
     network = network_of(cluster, options.ranks or len(places), latency_s=alpha)
     return PricedNetwork(network), max(1, len(places) // max(1, cluster.num_nodes))
 

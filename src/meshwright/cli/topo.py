@@ -107,7 +107,11 @@ def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: boo
         said = (*found.verdicts, *cluster.warnings)
         click.echo(to_json(wire_form(replace(cluster, warnings=said))))
         return 0
-    click.echo(draw(cluster, found))
+    for number, line in enumerate(draw(cluster, found).split("\n")):
+        if number == 0 or line.startswith("! "):  # sentences; the rest stands in columns
+            say(line)
+        else:
+            click.echo(line)
     return 0
 
 

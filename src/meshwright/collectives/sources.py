@@ -35,6 +35,8 @@ def named_schedule(name: str, ranks: int, *, collective: str | None = None, **ke
     """
     if ".py:" in name:
         return _from_python(name, ranks)
+    if name.endswith(".py"):
+        raise InputError(f"{name}: which function of it? expected {name}:FUNCTION")
     return build_schedule(collective or _collective_of(name), name, ranks, **keys)
 
 
@@ -64,7 +66,8 @@ def _from_python(name: str, ranks: int) -> Schedule:
     try:
         spec.loader.exec_module(module)
         if not callable(getattr(module, function, None)):
-            raise InputError(f"{path}: {function}: expected the name of a function in it")
+            own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+            raise InputError(f"{path}: {function}: expected the name of a function in it ({nearest(function, own)})")
         schedule = getattr(module, function)(ranks)
     except InputError:
         raise

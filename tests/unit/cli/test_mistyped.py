@@ -46,6 +46,8 @@ def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
         (["--cluster", "h100-96g"], "no node type of the catalogue has the accelerator h100-96g; --hardware FILE"),
         (["--cluster", "dgx-h100,dgx-a100-80g"], "expected one node type; `plan --compare` sets several side by side"),
         (["--cluster", "gb200-nvl36"], "did you mean gb200-nvl72?"),
+        (["--latency", "10"], "--latency: '10': expected a latency with its unit, such as 5us or 300ns"),
+        (["--target-mfu", "45"], "expected more than 0 and at most 1, got 45; did you mean 0.45?"),
         (["--inter", "400"], "--inter: '400': expected a rate with its unit, such as 400Gbps or 50GB/s"),
     ],
 )
@@ -70,3 +72,17 @@ def test_an_output_that_shares_the_embedding_though_no_key_says_so_is_assumed_al
 
     assert cli.run_command(words.split()) == 0
     assert ("the output has the embedding's weights" in capsys.readouterr().out) == said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "collectives price ring --ranks 8 --bytes 64M --rate 50GB/s --alpha 5",
+        "collectives price ring --ranks 8 --ranks-per-node 4 --bytes 1M --rate 5GB/s --alpha 5us --inter 1GB/s "
+        "--inter-alpha 9",
+        "simulate --collective all_reduce --algorithm ring --ranks 8 --bytes 1M --cluster dgx-h100 --alpha 5",
+    ],
+)
+def test_no_command_takes_a_bare_number_of_a_latency_for_seconds(words, capsys):
+    assert cli.run_command(words.split()) == 2
+    assert "expected a latency with its unit, such as 5us or 300ns" in capsys.readouterr().err

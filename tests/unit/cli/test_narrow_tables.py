@@ -71,6 +71,15 @@ def shown_at(width, table):
     return console.export_text()
 
 
+def test_prices_of_collectives_fit_80_columns(capsys):
+    words = "collectives price --ranks 8 --bytes 1K,64M --rate 300GB/s --alpha 5us"
+    assert cli.run_command(words.split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert len({line.index(" B ") for line in lines}) == 1  # sizes end in one column
+
+
 def layouts():
     table = Table(title="plan")
     table.add_column("layout", overflow="fold")
@@ -95,3 +104,11 @@ def test_a_layout_wraps_between_its_keys_before_rows_become_lines():
     assert "schedule=interleaved" in text
     assert max(map(len, text.splitlines())) <= 70
     assert "peak memory 67.89 GiB" in shown_at(40, layouts())
+
+
+def test_what_a_row_of_lines_begins_with_goes_on_below_its_text():
+    head, more, *_ = shown_at(40, layouts()).splitlines()[1:]
+
+    assert head.startswith("layout tp=8")
+    assert more.startswith("  ")
+    assert not head.endswith(" ")

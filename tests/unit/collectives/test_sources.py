@@ -53,6 +53,11 @@ def test_a_file_may_import_its_neighbour(path):
     assert sys.path == before
 
 
+def test_a_file_without_a_function_is_asked_for_one(path):
+    with pytest.raises(InputError, match=r"own.py: which function of it\? expected .*own.py:FUNCTION"):
+        named_schedule(str(path), 6)
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
@@ -65,6 +70,7 @@ def test_a_file_may_import_its_neighbour(path):
         ("nothing", "it returned NoneType"),
         ("number", "number: expected the name of a function"),
         ("absent", "absent: expected the name of a function"),
+        ("goood", r"goood: expected the name of a function in it \(did you mean good\?\)"),
     ],
 )
 def test_what_is_wrong_with_a_function_is_said(path, function, words):

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import msgspec
 
 from ...errors import InputError, nearest
-from ...units import counted, format_network_rate, format_time, parse_rate, parse_time
+from ...units import counted, format_network_rate, format_time, parse_latency, parse_rate
 from . import node
 from .links import EmulatedFabric
 from .program import EmulatedProgram
@@ -66,7 +66,7 @@ def parse_fault(text: str) -> Fault:
         case "lose":
             return Fault(kind, words[1], share=_share(words[2]))
         case "delay":
-            return Fault(kind, words[1], delay_s=parse_time(words[2]))
+            return Fault(kind, words[1], delay_s=parse_latency(words[2]))
     return Fault(kind, words[1])
 
 
