@@ -111,7 +111,7 @@ def _legend() -> str:
         parts.append(f'<rect x="{x}" y="{MARGIN + 9}" width="14" height="10" fill="{COLOURS[kind]}" stroke="#888"/>')
         parts.append(f'<text x="{x + 19}" y="{MARGIN + 18}" fill="#444">{text}</text>')
         x += 40 + 6 * len(text)
-    text = "one colour underneath: gradients of one bucket; x 20: 20 equal layers"
+    text = "one colour underneath: gradients of one bucket; x N: N equal layers"
     return "".join([*parts, f'<text x="{x}" y="{MARGIN + 18}" fill="#444">{text}</text>'])
 
 

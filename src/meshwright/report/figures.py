@@ -16,6 +16,7 @@ from .sampling import thinned, thinning_note
 
 LABELLED_SHARE = 0.07  # of the longest step: a narrower part has its time in the table and under the mouse
 MAX_MESH_RANKS, CELL_PX = 4096, 30
+MOST_NUMBERED = 32  # columns of a mesh whose cells have room for the number of their rank
 MESH_SCALE = [[0, "#7fa7d6"], [0.5, "#8fd0c3"], [1, "#f2d772"]]  # black figures stand out on all of it
 AXIS_WORDS = {"pp": "pipeline stage", "dp": "data-parallel copy", "cp": "context rank", "tp": "tensor rank"}
 
@@ -129,8 +130,8 @@ def mesh_figure(layout: Layout) -> Figure | None:
     columns = [(place.pp * layout.cp + place.cp) * layout.tp + place.tp for place in places]
     rows = [place.dp for place in places]
     across = [name for name in ("pp", "cp", "tp") if getattr(layout, name) > 1]
-    if not across:  # plain data parallelism: one row reads better than one column
-        rows, columns = columns, rows
+    if not across:  # plain data parallelism: rows read better than one column, or than one row without numbers
+        rows, columns = [row // MOST_NUMBERED for row in rows], [row % MOST_NUMBERED for row in rows]
     height, width = max(rows) + 1, max(columns) + 1
     coloured = next((name for name in ("pp", "dp", "cp", "tp") if getattr(layout, name) > 1), "dp")
     cells: list[list[int | None]] = [[None] * width for _ in range(height)]
@@ -142,7 +143,7 @@ def mesh_figure(layout: Layout) -> Figure | None:
         hover[row][column] = f"rank {rank}: " + ", ".join(
             f"{axis} {getattr(place, axis) + 1} of {getattr(layout, axis)}" for axis in ("tp", "cp", "dp", "pp")
         )
-    labelled = width <= 32 and shown <= 512
+    labelled = width <= MOST_NUMBERED and shown <= 512
     trace = {
         "type": "heatmap",
         "z": cells,
@@ -165,7 +166,9 @@ def mesh_figure(layout: Layout) -> Figure | None:
         title=f"Mesh of {counted(layout.world_size, 'rank')}",
         traces=[trace],
         layout={
-            "xaxis": _mesh_axis(" x ".join(across) or "dp", width) | {"constrain": "domain", "constraintoward": "left"},
+            "xaxis": _mesh_axis(" x ".join(across) or "dp", width)
+            | {"constrain": "domain", "constraintoward": "left"}
+            | ({} if across or height == 1 else {"showticklabels": False}),
             "yaxis": _mesh_axis("dp" if across else "", height)
             | {"autorange": "reversed", "scaleanchor": "x", "constrain": "domain"},
         },
@@ -180,6 +183,6 @@ def _mesh_axis(title: str, length: int) -> dict[str, Any]:
         "showgrid": False,
         "zeroline": False,
         "fixedrange": True,
-        "showticklabels": length <= 32 and bool(title),
+        "showticklabels": length <= MOST_NUMBERED and bool(title),
         "dtick": max(1, length // 16),
     }

@@ -18,6 +18,7 @@ MAX_RANKS = 64
 MAX_PREDICTED_RANKS = 16  # beyond, a prediction is drawn once a stage: rows of the like cost a browser seconds
 MOST_WINDOWS = 80  # in which short spans share a bar: a phone has about three pixels for each
 ROW_PX = 16
+LEAST_SEEN = 0.003  # of the time drawn: a third of a row's pixel on a phone, three on a desk
 
 Bar = tuple[str, Span, int]  # whose timeline, what is drawn, how many spans it stands for
 
@@ -72,9 +73,11 @@ def lanes_figure(
         return None
     shown = ranks[:MAX_RANKS]
     kept = [(s, span) for s, found in spans.items() for span in found if span.rank in set(shown)]
+    kept, unseen = _seen(kept)
     rows = {key: i for i, key in enumerate(sorted({_row(s, span, list(spans)) for s, span in kept}))}
     bars, window_s, left_out = _at_most(kept, MAX_BARS)
     notes = [f"step {step} of the {source} timeline" for source, step in steps.items() if source == "measured"]
+    notes += [f"no rows for {lane}, at most {format_time(most_s)} on any rank" for lane, most_s in unseen.items()]
     if len(shown) < len(ranks):
         notes.append(f"{len(shown)} of {counted(len(ranks), 'rank')}; timeline.json has all")
     ranks_of = {source: {span.rank for span in found} for source, found in spans.items()}
@@ -106,6 +109,22 @@ def lanes_figure(
         height_px=130 + ROW_PX * len(labels),
         note="; ".join(notes) + ("; " if notes else "") + "drag to zoom, double-click to go back",
     )
+
+
+def _seen(spans: list[tuple[str, Span]]) -> tuple[list[tuple[str, Span]], dict[str, float]]:
+    """Return the spans without the lanes beside compute and comm that are too short to be seen on every rank.
+
+    With them, the most seconds that such a lane takes on a rank.
+    """
+    end_s = max(span.end_s for _, span in spans)
+    taken_s: dict[str, dict[tuple[str, int], float]] = {"data": defaultdict(float), "other": defaultdict(float)}
+    for source, span in spans:
+        if span.lane in taken_s:
+            taken_s[span.lane][source, span.rank] += span.end_s - span.start_s
+    most_s = {lane: max(taken.values()) for lane, taken in taken_s.items() if taken}
+    unseen = {lane: most for lane, most in most_s.items() if most < LEAST_SEEN * end_s}
+    kept = [(source, span) for source, span in spans if span.lane not in unseen]
+    return (kept, unseen) if kept else (spans, {})
 
 
 def _from_zero(spans: Sequence[Span]) -> list[Span]:

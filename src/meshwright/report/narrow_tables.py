@@ -5,6 +5,8 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
+from .prose import hanging
+
 LEAST_TEXT = 22  # characters of a column of text: the longest key of a layout, with its value
 UNLIMITED = 10_000  # characters: wider than any table
 
@@ -60,7 +62,7 @@ def _show_rows(console: Console, table: Table) -> None:
         console.print(table.title, style="italic")
     names = [_plain(column.header) for column in table.columns]
     for first, *rest in zip(*(list(map(_plain, column.cells)) for column in table.columns), strict=True):
-        console.print(Text(f"{names[0]} {first}".strip(), style="bold"), soft_wrap=False)
+        console.print(Text(hanging(f"{names[0]} {first}".strip(), console.width), style="bold"), soft_wrap=True)
         pairs = [f"{name} {' '.join(cell.split())}".strip() for name, cell in zip(names[1:], rest, strict=True) if cell]
         for line in _lines(pairs, console.width - 2):
             console.print(Text(f"  {line}"))

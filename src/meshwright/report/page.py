@@ -1,5 +1,6 @@
 """A page as one self-contained HTML file, and its data as JSON beside it: both are written from the same struct."""
 
+import re
 from pathlib import Path
 
 import jinja2
@@ -26,6 +27,8 @@ def page_html(page: Page) -> str:
         loader=jinja2.PackageLoader("meshwright.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["script_json"] = _script_json
+    environment.filters["whole_keys"] = _whole_keys
+    environment.filters["keys_apart"] = _keys_apart
     figures = [block for section in page.sections for block in section.blocks if isinstance(block, Figure)]
     return environment.get_template("page.html").render(
         page=page,
@@ -33,6 +36,18 @@ def page_html(page: Page) -> str:
         plotly=markupsafe.Markup(get_plotlyjs()) if figures else "",
         markup=markupsafe.Markup,
     )
+
+
+def _whole_keys(text: str) -> markupsafe.Markup:
+    """Return a text whose words KEY=VALUE break at none of their hyphens ("order=tp-cp-pp-dp")."""
+    whole = markupsafe.Markup('<span class="whole">{}</span>')
+    words = (whole.format(word) if "=" in word and "-" in word else markupsafe.escape(word) for word in text.split(" "))
+    return markupsafe.Markup(" ").join(words)
+
+
+def _keys_apart(text: str) -> markupsafe.Markup:
+    """Return a text in which a layout ("tp=8,pp=4") may go on in the next line behind a comma, not within a key."""
+    return markupsafe.Markup(",<wbr>").join(re.split(r"(?<=\w),(?=\w+=)", text))
 
 
 def _script_json(value: object) -> markupsafe.Markup:

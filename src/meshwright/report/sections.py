@@ -1,5 +1,6 @@
 """The sections that pages share: figures of a step, the layout, the alternatives, what is not modelled."""
 
+import re
 from collections.abc import Sequence
 
 from ..layout import Candidate, Fits, Layout, Plan
@@ -70,7 +71,7 @@ def candidates_table(candidates: Sequence[Candidate], title: str = "") -> Table:
 def layout_section(plan: Plan) -> Section:
     """Return the chosen layout: its degrees, the mesh of ranks, the grid of the pipeline, and why it was chosen."""
     pipeline = pipeline_figure(plan.layout, plan.micro_batches, plan.predicted)
-    why = Lines((plan.reason,)) if plan.reason else None
+    why = Lines(tuple(re.split(r"(?<=\.) ", plan.reason))) if plan.reason else None  # a sentence a line
     made = section("Layout", _degrees(plan.layout), mesh_figure(plan.layout), pipeline, why)
     assert made is not None
     return made

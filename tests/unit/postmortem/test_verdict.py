@@ -221,6 +221,16 @@ def test_the_drawing_is_well_formed_and_has_a_row_a_rank(tmp_path):
     ]
 
 
+def test_no_lane_of_the_drawing_begins_within_the_words_before_it(tmp_path):
+    verdict = msgspec.structs.replace(judge(tmp_path, WAITING), rank=1023, ranks=(1023,), waiting=(0, 1))
+
+    root, space = ElementTree.fromstring(drawing(verdict)), "{http://www.w3.org/2000/svg}"
+    words = "rank 1023: to blame, silent"
+
+    assert words in [text.text for text in root.iter(f"{space}text")]
+    assert all(float(line.get("x1")) > 4 + 6.5 * len(words) for line in root.iter(f"{space}line"))
+
+
 def marks_px(verdict):
     """Return where the mark of each line stands, by the rank of its row's label."""
     root, space = ElementTree.fromstring(drawing(verdict)), "{http://www.w3.org/2000/svg}"

@@ -30,3 +30,17 @@ def test_ticks_of_rates_and_of_sizes_are_printed_as_in_the_table() -> None:
     texts = ["0.01 GB/s", "0.02 GB/s", "0.05 GB/s", "0.1 GB/s", "0.2 GB/s", "0.5 GB/s", "1 GB/s", "2 GB/s", "5 GB/s"]
     assert rates.layout["yaxis"]["ticktext"] == texts
     assert rates.layout["xaxis"]["ticktext"][:2] == ["1 KiB", "4 KiB"]
+
+
+def test_a_size_that_the_fit_leaves_out_looks_different_in_both_figures() -> None:
+    rows = [
+        Row(collective="broadcast", backend="gloo", ranks=4, bytes=size, time_s=slow * (20e-6 + size / 1e9))
+        for size, slow in ((2**power, 9 if power == 14 else 1) for power in range(10, 28))
+    ]
+    page = bench_page([("broadcast", rows, fit_sweep(rows))], [])
+
+    for figure in (block for block in page.sections[0].blocks if isinstance(block, Figure)):
+        (crosses,) = (trace for trace in figure.traces if trace["name"] == "broadcast, left out of the fit")
+        assert crosses["x"] == [2**14]
+        assert crosses["marker"]["symbol"] == "x-thin-open"
+        assert 2**14 not in figure.traces[0]["x"]

@@ -16,12 +16,15 @@ from meshwright.files import write_struct
 from meshwright.layout import Layout
 from meshwright.machine_load import Load
 from meshwright.mesh import Position, position
-from meshwright.report.figures import curve_figure
+from meshwright.report.document import Lines, Page, Section, table
+from meshwright.report.figures import curve_figure, mesh_figure
 from meshwright.report.grid import pipeline_figure
 from meshwright.report.lanes import MAX_BARS, lanes_figure, on_every_rank
+from meshwright.report.page import page_html
 from meshwright.report.pages.run import report
 from meshwright.report.pages.two_runs import two_runs_page
 from meshwright.report.sampling import thinned
+from meshwright.report.sections import layout_section
 from meshwright.timeline import Span, Timeline, step_parts, summarize
 from meshwright.train.run.events import Event, EventLog
 from meshwright.train.run.run_folder import RankParts
@@ -252,6 +255,47 @@ def test_what_lies_over_a_bar_tells_bytes_and_rate():
 )
 def test_the_order_of_a_layout_names_the_innermost_axis_first(rank, place):
     assert position(Layout(tp=2, dp=2, pp=2), rank) == place
+
+
+def test_plain_data_parallelism_is_a_mesh_of_rows_whose_ranks_have_their_numbers():
+    mesh = mesh_figure(Layout.parse("dp=72,mbs=1")).traces[0]
+
+    assert [len(row) for row in mesh["text"]] == [32, 32, 32]
+    assert mesh["text"][1][0] == "32"
+    assert mesh["z"][2][7:9] == [71, None]
+
+
+@pytest.mark.parametrize(("loading_s", "rows"), [(1e-4, ["r0 compute"]), (1e-2, ["r0 data", "r0 compute"])])
+def test_a_lane_that_is_too_short_to_be_seen_has_no_row_and_the_note_says_so(loading_s, rows):
+    spans = (Span(0, "data", "data", 0.0, loading_s), Span(0, "compute", "forward", loading_s, 1.0))
+    figure = lanes_figure({"measured": Timeline(spans, "measured")})
+
+    assert figure.layout["yaxis"]["ticktext"] == rows
+    assert ("no rows for data, at most 100 us on any rank" in figure.note) == (len(rows) == 1)
+
+
+def test_only_the_first_clause_of_a_verdict_is_large(run):
+    comparison = report(run)
+    first, _, rest = comparison.verdict.partition("; ")
+
+    (shown,) = re.findall(r'<p class="verdict"><strong>(.*?)</strong>(.*?)</p>', run.report.read_text())
+    assert [html.unescape(part.replace("<wbr>", "")) for part in shown] == [first, f"; {rest}"]
+
+
+def test_a_layout_is_broken_between_its_keys_alone():
+    cells = table(("layout",), [["dp=2, order=tp-cp-pp-dp"], ["a-b <c>"]])
+    text = page_html(Page(title="t", verdict="<b> dp=2,order=tp-cp-pp-dp fits", sections=(Section("s", (cells,)),)))
+
+    assert "&lt;b&gt; dp=2,<wbr>order=tp-cp-pp-dp fits" in text
+    assert '<td>dp=2, <span class="whole">order=tp-cp-pp-dp</span></td>' in text
+    assert "<td>a-b &lt;c&gt;</td>" in text
+
+
+def test_each_reason_for_a_layout_is_a_line(run):
+    reason = "dp=2,mbs=1 takes 1.5 s a step (forward 30%). tp=1 rather than tp=2 saves 6.5%: it is local. It fits."
+    plan = msgspec.structs.replace(run.plan(), reason=reason)
+
+    assert [len(block.items) for block in layout_section(plan).blocks if isinstance(block, Lines)] == [3]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 Lines of several files that show no clock have no common order: each file's are spread over its own row.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
@@ -13,6 +14,7 @@ from ..nouns.verdict import Verdict, shortened
 
 MOST_ROWS = 64
 ROW_PX, LEFT_PX, MARK_PX, WIDTH_PX = 22, 130, 5, 900
+LETTER_PX = 6.8  # of the widest letters in a rank's words: the lanes begin to the right of the longest
 _BLAMED, _WAITING, _OTHER = "var(--fault)", "var(--accent)", "var(--quiet)"  # of page.css, in light and dark
 
 
@@ -33,17 +35,21 @@ def drawing(verdict: Verdict) -> str:
         f' height="{height_px}" role="img"'
         f' aria-label="{escape(verdict.headline(), quote=True)}" font-family="system-ui, sans-serif" font-size="12">'
     ]
-    parts += [_lane(rank, row[rank], rank in blamed, rank in verdict.waiting, told) for rank in shown]
+    words = {rank: _words(rank, rank in blamed, rank in verdict.waiting, rank not in told) for rank in shown}
+    left_px = max(LEFT_PX, math.ceil(8 + LETTER_PX * max(map(len, words.values()))))
+    for rank in shown:
+        colour = _BLAMED if rank in blamed else _WAITING if rank in verdict.waiting else _OTHER
+        parts.append(_lane(words[rank], row[rank], left_px, colour, dashed=rank in blamed))
     for line, share in zip(verdict.evidence, _shares(verdict.evidence), strict=True):
         if line.rank in row:
-            x_px = LEFT_PX + 20 + share * (WIDTH_PX - LEFT_PX - 50)
+            x_px = left_px + 20 + share * (WIDTH_PX - left_px - 50)
             parts.append(_mark(line, x_px, row[line.rank], line.rank in blamed))
     left_out = len(ranks) - len(shown)
     span_s = verdict.evidence[-1].time_s if verdict.evidence else None
     foot = f"{format_time(span_s)} from first to last" if span_s else "earlier to later"
     foot += "" if has_order(verdict.evidence) else " in each file by itself"
     foot += f"; {left_out} more ranks are not drawn" if left_out else ""
-    parts.append(f'<text x="{LEFT_PX}" y="{height_px - 10}" style="fill:{_OTHER}">{escape(foot)} →</text></svg>')
+    parts.append(f'<text x="{left_px}" y="{height_px - 10}" style="fill:{_OTHER}">{escape(foot)} →</text></svg>')
     return "".join(parts)
 
 
@@ -67,17 +73,19 @@ def _shares(lines: Sequence[Evidence]) -> list[float]:
     return shares
 
 
-def _lane(rank: int, index: int, is_blamed: bool, is_waiting: bool, told: set[int]) -> str:
-    colour = _BLAMED if is_blamed else _WAITING if is_waiting else _OTHER
-    state = "to blame" if is_blamed else "waits" if is_waiting else ""
-    if is_blamed and rank not in told:
-        state = "to blame, silent"
+def _words(rank: int, is_blamed: bool, is_waiting: bool, is_silent: bool) -> str:
+    state = "waits" if is_waiting else ""
+    if is_blamed:
+        state = "to blame, silent" if is_silent else "to blame"
+    return f"rank {shortened((rank,))}{f': {state}' if state else ''}"
+
+
+def _lane(words: str, index: int, left_px: int, colour: str, *, dashed: bool) -> str:
     y_px = ROW_PX * (index + 1)
-    dash = ' stroke-dasharray="3 4"' if is_blamed else ""
-    text = f"rank {shortened((rank,))}{f': {state}' if state else ''}"
+    dash = ' stroke-dasharray="3 4"' if dashed else ""
     return (
-        f'<text x="4" y="{y_px + 4}" style="fill:{colour}">{escape(text)}</text>'
-        f'<line x1="{LEFT_PX}" x2="{WIDTH_PX - 10}" y1="{y_px}" y2="{y_px}"'
+        f'<text x="4" y="{y_px + 4}" style="fill:{colour}">{escape(words)}</text>'
+        f'<line x1="{left_px}" x2="{WIDTH_PX - 10}" y1="{y_px}" y2="{y_px}"'
         f' style="stroke:{colour}" stroke-width="2"{dash}/>'
     )
 

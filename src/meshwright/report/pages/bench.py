@@ -14,6 +14,8 @@ from ..document import Cell, Figure, Lines, Page, Table, figure_text, section, t
 
 FEW_DECADES = 30  # the largest over the smallest value below which powers of ten alone are too few ticks
 MAX_TICKS = 9
+LEFT_OUT = ", left out of the fit"
+HOLLOW = {"symbol": "x-thin-open", "size": 9}  # the marks of sizes that a fit leaves out
 Measured = tuple[str, Sequence[Row], CollectiveFit | None]
 
 
@@ -38,12 +40,10 @@ def _times(tables: Sequence[Measured]) -> Figure:
     rows_of_all = [row for _, rows, _ in tables for row in rows]
     traces: list[dict[str, Any]] = []
     for (name, rows, fit), colour in zip(tables, itertools.cycle(SERIES), strict=False):
-        outliers = clean_sweep([row for row in rows if row.bytes]).outliers if fit is not None else ()
-        kept = [row for row in rows if row not in outliers]
+        kept, outliers = _in_fit(rows, fit)
         traces.append(_points(figure_text(name), kept, {"color": colour}))
         if outliers:
-            hollow = {"color": colour, "symbol": "x-thin-open", "size": 9}
-            traces.append(_points(f"{figure_text(name)}, left out of the fit", outliers, hollow))
+            traces.append(_points(f"{figure_text(name)}{LEFT_OUT}", outliers, {"color": colour} | HOLLOW))
         if fit is not None:
             fitted = [(row.bytes, fit.time_s(row.bytes)) for row in rows]
             line = {"color": colour, "dash": "dash", "width": 1.5}
@@ -54,6 +54,12 @@ def _times(tables: Sequence[Measured]) -> Figure:
     spread = "bars: 10th to 90th percentile; " if any(row.low_s or row.high_s for row in rows_of_all) else ""
     layout = _axes("time", traces, format_time)
     return Figure(title="Time over size", traces=traces, layout=layout, note=f"{spread}both axes logarithmic")
+
+
+def _in_fit(rows: Sequence[Row], fit: object | None) -> tuple[list[Row], list[Row]]:
+    """Return the rows that count in the fit, and the rows left out of it; without a fit all count."""
+    outliers = list(clean_sweep([row for row in rows if row.bytes]).outliers) if fit is not None else []
+    return [row for row in rows if row not in outliers], outliers
 
 
 def _points(name: str, rows: Sequence[Row], marker: dict[str, Any]) -> dict[str, Any]:
@@ -78,20 +84,21 @@ def _points(name: str, rows: Sequence[Row], marker: dict[str, Any]) -> dict[str,
 
 
 def _rates(tables: Sequence[Measured]) -> Figure:
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": figure_text(name),
-            "showlegend": True,
-            "x": [row.bytes for row in rows],
-            "y": [row.busbw_bytes_per_s for row in rows],
-            "line": {"color": colour},
-        }
-        for (name, rows, _), colour in zip(tables, itertools.cycle(SERIES), strict=False)
-    ]
+    traces: list[dict[str, Any]] = []
+    for (name, rows, fit), colour in zip(tables, itertools.cycle(SERIES), strict=False):
+        kept, outliers = _in_fit(rows, fit)
+        looks: dict[str, Any] = {"mode": "lines+markers", "line": {"color": colour}}
+        traces.append(_reached(figure_text(name), kept) | looks)
+        if outliers:
+            crosses = {"mode": "markers", "marker": {"color": colour} | HOLLOW}
+            traces.append(_reached(f"{figure_text(name)}{LEFT_OUT}", outliers) | crosses)
     layout = _axes("bus bandwidth", traces, format_rate)
     return Figure(title="Bus bandwidth over size, per direction", traces=traces, layout=layout)
+
+
+def _reached(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    sizes, rates = [row.bytes for row in rows], [row.busbw_bytes_per_s for row in rows]
+    return {"type": "scatter", "name": name, "showlegend": True, "x": sizes, "y": rates}
 
 
 def _axes(quantity: str, traces: Sequence[dict[str, Any]], shown: Callable[[float], str]) -> dict[str, Any]:
@@ -110,7 +117,8 @@ def _axes(quantity: str, traces: Sequence[dict[str, Any]], shown: Callable[[floa
 
 def _axis(quantity: str, ticks: Sequence[float], shown: Callable[[float], str]) -> dict[str, Any]:
     texts = [shown(tick) for tick in ticks]
-    return {"type": "log", "title": {"text": quantity}, "tickmode": "array", "tickvals": ticks, "ticktext": texts}
+    title = {"text": quantity, "standoff": 12}  # pixels: it stays off the ticks, which are longer than numbers
+    return {"type": "log", "title": title, "tickmode": "array", "tickvals": ticks, "ticktext": texts}
 
 
 def _powers(values: Sequence[float], base: int) -> tuple[int, int]:

@@ -198,7 +198,7 @@ def _collectives(ranks: Sequence[Sequence[RankTrace]]) -> Table | None:
                 Cell(format_bytes(size), size) if size else Cell("not in the trace"),
                 Cell(format_time(busy), busy),
                 Cell(format_time(exposed.get(name, 0.0)), exposed.get(name, 0.0)),
-                Cell(format_rate(rate), rate) if rate else Cell(""),
+                Cell(format_rate(rate), rate) if rate else Cell("not known"),
             ]
         )
     columns = ("collective", "ranks", "calls a step", "payload a step", "busy", "exposed (all groups)", "bus bandwidth")
