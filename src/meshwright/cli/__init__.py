@@ -125,6 +125,9 @@ def _with_nearest(error: click.ClickException) -> str:
     """Return what an error says, with the nearest command or value where one of a closed set does not exist."""
     said = error.format_message().replace("is not a valid integer range", "is no whole number, such as 131072")
     context = getattr(error, "ctx", None)
+    example = getattr(getattr(context, "command", None), "epilog", None)
+    if isinstance(error, click.MissingParameter) and example:
+        return f"{said} {' '.join(example.split())}"
     values = getattr(getattr(error, "param", None), "type", None)
     if isinstance(error, click.BadParameter) and isinstance(values, click.Choice):
         word = re.match(r"'([^']+)'", error.message)  # click names the value first, then lists the known ones

@@ -128,7 +128,7 @@ def command(**typed: Any) -> int:
 def _check(given: PlanOptions) -> None:
     """Raise InputError for options that are missing or do not go together."""
     if (given.model_name is None) == (given.params is None):
-        raise InputError("expected either --model NAME or --params COUNT")
+        raise InputError("expected one of --model NAME, --job FILE and --params COUNT")
     _check_whole(given)
     modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
     chosen = [f"--{name.replace('_', '-')}" for name in modes if getattr(given, name) is not None]

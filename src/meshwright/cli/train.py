@@ -123,6 +123,8 @@ def _resume(path: Path, *, as_json: bool) -> int:
     from ..train.run.run_folder import RunFolder
     from ..train.run.run_lock import owned
 
+    if not os.path.isdir(path):
+        raise InputError(f"--resume {path}: no such folder; expected the folder of a run")
     config = RunFolder(path).whole_config()
     if config.launch.nodes > 1:
         click.echo(f"resuming {path}", err=True)

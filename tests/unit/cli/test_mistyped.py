@@ -86,3 +86,22 @@ def test_an_output_that_shares_the_embedding_though_no_key_says_so_is_assumed_al
 def test_no_command_takes_a_bare_number_of_a_latency_for_seconds(words, capsys):
     assert cli.run_command(words.split()) == 2
     assert "expected a latency with its unit, such as 5us or 300ns" in capsys.readouterr().err
+
+
+def test_a_share_may_be_said_in_percent(capsys):
+    said = []
+    for share in ("0.45", "45%"):
+        assert cli.run_command([*PLAN.split(), "--target-mfu", share]) == 0
+        said.append(capsys.readouterr().out)
+
+    assert said[0] == said[1]
+
+
+def test_an_argument_that_is_missing_is_asked_for_with_an_example(capsys):
+    assert cli.run_command(["report"]) == 2
+    assert "Missing argument 'WHAT...'. Example: meshwright report " in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_there_cannot_go_on(tmp_path, capsys):
+    assert cli.run_command(["train", "--resume", str(tmp_path / "none")]) == 2
+    assert "none: no such folder; expected the folder of a run" in capsys.readouterr().err

@@ -383,8 +383,8 @@ def test_the_duplex_figure_is_called_out(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["plan"], "expected either --model NAME or --params COUNT"),
-        ([*SMALL, "--params", "2B"], "expected either --model NAME or --params COUNT"),
+        (["plan"], "expected one of --model NAME, --job FILE and --params COUNT"),
+        ([*SMALL, "--params", "2B"], "expected one of --model NAME, --job FILE and --params COUNT"),
         (["plan", "--model", "gpt2"], "--global-batch: expected"),
         (["plan", "--model", "gpt2", "--global-batch", "8"], "--cluster: expected"),
         ([*SMALL, "--target-mfu", "0.5", "--scaling", "fixed"], "--target-mfu and --scaling: expected one of them"),
