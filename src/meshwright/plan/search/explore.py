@@ -73,7 +73,8 @@ def _price_all(setting: Setting, space: Space) -> Priced:
     """Return every layout of a space that fits with its price; InputError, with the reasons, if there is none."""
     if not len(space.grid) and space.left:
         told = "; ".join(f"{counted(count, 'layout')} {reason}" for reason, count in space.left.items())
-        raise InputError(f"no legal layout of {setting.architecture.name or 'the model'} is left: {told}")
+        name = setting.architecture.name or "the model"
+        raise InputError(f"no legal layout of {name} is left: {told}; --layout tells of one why")
     if not len(space.grid):
         broken = "; ".join(f"{count} because {rule}" for rule, count in sorted(space.refused.items()))
         raise InputError(
