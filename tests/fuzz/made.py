@@ -30,6 +30,7 @@ from testkit.train_jobs import small_job, write_run
 from tests.faults.hostile.formats import MATRIX
 from tests.fuzz.kept import Seed
 from tests.fuzz.texts import LEAST_CHARACTERS, UNIT
+from tests.unit.cluster.machines import as_amd_smi, as_xgmi, machine
 from tests.unit.postmortem import (
     test_device_monitors,
     test_faults,
@@ -111,9 +112,11 @@ def _zipped(folder: Path) -> list[Path]:
 
 
 def dumps() -> list[Seed]:
-    """Return a matrix with the states of peer-to-peer in the same file."""
-    states = (UNIT / "cluster" / "data" / "topologies" / "smi_p2p.txt").read_bytes()
-    return [("both.txt", MATRIX.encode() + b"\n" + states)]
+    """Return a matrix with the states of peer-to-peer in the same file, and what AMD's links carry, alone and below it."""
+    states = (UNIT / "cluster" / "data" / "topologies" / "smi_p2p.txt").read_text()
+    amd, links = as_amd_smi(machine("mi300x-8")), as_xgmi(8)
+    texts = {"both": f"{MATRIX}\n{states}", "amd_both": amd + links, "amd_links": links}
+    return [(f"{name}.txt", text.encode()) for name, text in texts.items()]
 
 
 @functools.cache
