@@ -112,7 +112,7 @@ def _zipped(folder: Path) -> list[Path]:
 
 
 def dumps() -> list[Seed]:
-    """Return a matrix with the states of peer-to-peer in the same file, and what AMD's links carry, alone and below it."""
+    """Return a matrix with states of peer-to-peer in one file; what AMD's links carry, alone and below a topology."""
     states = (UNIT / "cluster" / "data" / "topologies" / "smi_p2p.txt").read_text()
     amd, links = as_amd_smi(machine("mi300x-8")), as_xgmi(8)
     texts = {"both": f"{MATRIX}\n{states}", "amd_both": amd + links, "amd_links": links}
