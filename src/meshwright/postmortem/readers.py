@@ -12,6 +12,7 @@ from .libraries import (
     nccl,
     neuron,
     ras,
+    reruns,
     restarts,
     slowdowns,
     stragglers,
@@ -109,5 +110,6 @@ READERS = (
         syscalls,
         pauses,
         restarts,
+        reruns,
     ),
 )

@@ -60,3 +60,10 @@ def test_stacks_say_who_held_up_the_ranks_that_a_monitor_ended(tmp_path):
     verdict = judge(tmp_path, {"job.log": [*lines, told(3), killed(3), *summary(3, -9)], "stacks.txt": stacks})
 
     assert (verdict.kind, verdict.blamed) == ("host", (1,))
+
+
+def test_monitors_of_several_ranks_are_told_together_and_ask_for_stacks(tmp_path):
+    verdict = judge(tmp_path, [MONITOR.format(rank=rank, said=SAID[0]) for rank in (4, 2, 3)])
+
+    assert "monitors of 3 ranks (2-4)" in verdict.because
+    assert "py-spy" in verdict.next[0]

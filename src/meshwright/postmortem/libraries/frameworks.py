@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Absentees, Arrived, Exit, Fact, Failure, Fingerprint, StoreWait
 from ..nouns.identities import WorldSize
-from ..nouns.names import NO_LONGER_HEARD, collective_in, spelled
+from ..nouns.names import NO_LONGER_HEARD, NO_PROGRESS, collective_in, spelled
+from ..nouns.verdict import shortened
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|task:\d|oordination|rendezvous"
-    r"|crashed with exit code|problematic ranks|DeepEP timeout|died unexpectedly|RankMonitorServer:"
+    r"|crashed with exit code|problematic ranks|DeepEP timeout|died unexpectedly"
 )
 _TASK = re.compile(r"/job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b")
 _TASK_SILENT = re.compile(r"/task:(?P<task>\d{1,6}) heartbeat timeout")
@@ -79,6 +80,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from unfinished(messages, _quorum(messages))
     yield from _deepep(messages)
     yield from _accelerate(messages)
+    yield from _monitored(messages)
     yield from _participants(messages)
 
 
@@ -223,6 +225,18 @@ def _accelerate(messages: Sequence[LogMessage]) -> Iterator[Fingerprint]:
         yield from brought.values()
 
 
+def _monitored(messages: Sequence[LogMessage]) -> Iterator[Failure]:
+    """Yield the ranks that their monitors ended, of several in words that single none of them out."""
+    lines = ((message, _MONITOR.search(message.text)) for message in messages if "RankMonitor" in message.text)
+    told = [(int(still["rank"]), still, message) for message, still in lines if still]
+    ranks = sorted({rank for rank, _, _ in told})
+    whose = f"monitors of {len(ranks)} ranks ({shortened(ranks)})" if len(ranks) > 1 else "monitor of rank {}"
+    for rank, still, message in told:
+        seconds = still["beat"] or still["open"] or still["out"]
+        what = f"the {whose.format(rank)} saw {NO_PROGRESS} for {seconds} s, and ended {'them' if ranks[1:] else 'it'}"
+        yield Failure(kind="killed", what=what, rank=rank, where=message.where.by(rank), follows=True)
+
+
 def _others(message: LogMessage) -> Iterator[Fact]:
     text, where, rank = message.text, message.where, message.rank
     if crashed := _COMPOSER.search(text):
@@ -230,11 +244,6 @@ def _others(message: LogMessage) -> Iterator[Fact]:
     if dead := _VLLM.search(text):
         what = f"vLLM's {dead['worker']} ended unexpectedly: killed, out of memory or crashed"
         yield Failure(kind="killed", what=what, host=message.host, where=where)
-    if still := _MONITOR.search(text):
-        seconds = still["beat"] or still["open"] or still["out"]
-        what = f"the monitor of rank {still['rank']} saw no progress for {seconds} s, and ended it"
-        own = int(still["rank"])
-        yield Failure(kind="killed", what=what, rank=own, where=where.by(own), follows=True)
     if late := _UCC.search(text):
         yield Absentees(
             ranks=tuple(int(number) for number in re.findall(r"\d+", late["ranks"])),

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from .evidence import Evidence, most_telling
+from .names import NO_PROGRESS
 
 Kind = Literal[
     "absent",
@@ -110,17 +111,24 @@ _AT_LIMIT = (
     "ask for more time, or end and save before the limit: the scheduler can send a signal first (SLURM: `--signal`)",
     "if no step was done for long before it: see who was waited for, by the logs and stacks of that time",
 )
+_BY_MONITOR = (
+    "its monitor ended it, and who waits makes no progress either: take `py-spy dump --pid` of every rank before the"
+    " limit, or flight records (TORCH_FR_BUFFER_SIZE=2000)",
+    "if the step or the save was only long: raise the monitor's limit (`rank_heartbeat_timeout`)",
+)
 _OF_A_PORT = " Gb/s, those of its name on other hosts"
 _LIMITS = ("time limit", "walltime", "RUNLIMIT")
 MOST_PRINTED = 12
 
 
 def next_steps(kind: Kind, operation: str, because: str) -> tuple[str, ...]:
-    """Return what to try next: of a ring of sends and receives, a slow port, a limit of time, or by the kind."""
+    """Return what to try next: of a ring of transfers, a slow port, a monitor, a limit of time, or by the kind."""
     if kind == "circle" and operation in {"send", "recv"}:
         return _NEXT_OF_TRANSFERS
     if kind == "slow" and _OF_A_PORT in because:
         return NEXT["network"][:1]
+    if kind == "killed" and NO_PROGRESS in because:
+        return _BY_MONITOR
     return _AT_LIMIT if kind == "killed" and any(limit in because for limit in _LIMITS) else NEXT[kind]
 
 

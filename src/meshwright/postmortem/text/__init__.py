@@ -4,6 +4,6 @@
 - `clocks` in lines; `newest_first`: a log that begins with its end, turned round
 - `lines`: prefixes of launchers off, glued lines cut, wrapped lines joined
 - `appended_runs`, `containers`: where one log holds several, one behind or beside the other
-- `speakers`, `servers`, `host_commands`, `coordinates` in a mesh: the rank that a line is of
+- `speakers`, `servers`, `sections`, `host_commands`, `coordinates` in a mesh: the rank of a line
 - `watchdog_words`: the group and rank of a line of c10d; `steps`: lines of a step that is done
 """

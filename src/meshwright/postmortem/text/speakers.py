@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from .coordinates import placed
 from .host_commands import first_rank, ranks_of_agent
 from .lines import BEFORE, FileHint, LogMessage, anonymous_messages
+from .sections import in_sections
 from .servers import labelled
 
 RAY_RANK = re.compile(
@@ -48,7 +49,7 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
     """Return the messages of a log in the order of the file, each with its rank where prefix, process or file tell."""
     found = list(anonymous_messages(text, file=file, order=order, hint=hint, first=first))
     found, is_local = _without_roles(placed(found))
-    found, is_local = _with_tracebacks(labelled(found)), is_local or hint.is_local
+    found, is_local = _with_tracebacks(in_sections(labelled(found))), is_local or hint.is_local
     prefixed = {message.rank for message in found if message.rank is not None}
     of_file = hint.rank
     is_others = hint.is_guess and (

@@ -1,0 +1,56 @@
+"""Results that Megatron's rerun machine found wrong: of a GPU, or of the program, by its second and third look.
+
+It computes a suspicious result again, first on the same GPU, then on another one after a restart. What differs then is
+a fault of the first GPU, or of a step that is not deterministic; what comes out alike is the program's or the data's.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..nouns.facts import Failure
+from ..text.lines import LogMessage
+from ..text.steps import MANY_STEPS, WENT_ON
+
+_WORDS = re.compile(
+    r"(?P<transient>Possible transient error!)|(?P<persistent>Possible persistent error!)"
+    r"|(?P<correct>Correct result \(but possible Application error\))"
+    r"|(?P<again>Need to rerun on a different GPU to verify correctness|Got rescheduled on the same GPU\. Need to resume)"
+)
+_FOUND = re.compile(r"\bUnexpected result (?P<result>\S{1,60}) on rank (?P<rank>\d{1,6})\b")
+_OWN = re.compile(r"\bRank (?P<rank>\d{1,6}), node \S{1,120}, device \d{1,4}: ")
+_WHATS = {
+    "transient": ("device", "computed a result that did not come out again on its GPU: a possible transient error"),
+    "persistent": (
+        "device",
+        "computed a result that another GPU does not give: a possible persistent error of its GPU",
+    ),
+}
+_CORRECT = "an unexpected result came out again on another GPU: it is the program's or the data's, no GPU's"
+_UNDECIDED = "an unexpected result came out again on the same GPU; whose it is, a rerun on another one would tell"
+
+
+def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
+    """Yield what the machine last found in one file; nothing where the training went on after it."""
+    told: tuple[re.Match[str], LogMessage, int | None] | None = None
+    rank, steps = None, 0
+    for message in messages:
+        if "nexpected result" in message.text and (found := _FOUND.search(message.text)):
+            rank = int(found["rank"])
+        if "ossible " in message.text or "Need to re" in message.text:
+            if word := _WORDS.search(message.text):
+                own = _OWN.search(message.text)
+                told, steps = (word, message, int(own["rank"]) if own else message.rank), 0
+                continue
+        if told and WENT_ON.search(message.text):
+            steps += 1
+    if told is None or steps >= MANY_STEPS:
+        return
+    word, message, own_rank = told
+    name = word.lastgroup or ""
+    if name not in _WHATS:
+        what = _CORRECT if name == "correct" else _UNDECIDED
+        yield Failure(kind="exception", what=what, where=message.where, is_general=name == "correct")
+        return
+    kind, what = _WHATS[name]
+    rank = rank if own_rank is None else own_rank
+    yield Failure(kind=kind, what=f"rank {rank} {what}" if rank is not None else what, rank=rank, where=message.where)
