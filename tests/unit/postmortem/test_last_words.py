@@ -273,6 +273,7 @@ NO_ANSWER = NO_NAME.replace("-2 - Name or service not known", "-3 - Temporary fa
 UNKNOWN_NAMES = {
     "the rendezvous gave up": [NO_ANSWER, NO_ANSWER, STORE_LOST],
     "the client tries still": [NO_ANSWER] * 3,
+    "the error itself": ["[rank3]: torch.distributed.DistNetworkError: " + NO_NAME.partition("[c10d] ")[2]],
     "ssh": ["ssh: Could not resolve hostname job-master-0: Name or service not known"],
     "gRPC": ["XlaRuntimeError: UNAVAILABLE: DNS resolution failed for job-master-0:8476: Domain name not found"],
 }

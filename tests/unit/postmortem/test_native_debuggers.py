@@ -99,6 +99,19 @@ def test_a_note_behind_gdbs_command_says_the_rank_of_each_stack_in_one_file(tmp_
     assert named(judge(tmp_path, lines)) == ("host", (3,), False, "all_reduce")
 
 
+def test_a_native_stack_in_the_tokenizers_library_is_of_data(tmp_path):
+    library = "/v/site-packages/tokenizers/tokenizers.abi3.so"
+    frames = ["futex_wait () from /l/libc.so.6", f"rayon_core::sleep::Sleep::sleep () from {library}", "main ()"]
+    files = {f"bt_rank{rank}.txt": gdb(rank, frames if rank == 3 else C10D) for rank in range(4)}
+    assert named(judge(tmp_path, files)) == ("data", (3,), False, "all_reduce")
+
+
+def test_a_library_below_a_folder_of_data_tells_nothing(tmp_path):
+    frames = ["futex_wait () from /datasets/venv/libc.so.6", "main ()"]
+    files = {f"bt_rank{rank}.txt": gdb(rank, frames if rank == 3 else C10D) for rank in range(4)}
+    assert judge(tmp_path, files).blamed == ()
+
+
 @pytest.mark.parametrize("frames", [UNKNOWN, POLLS], ids=["no names", "a poll of nobody's"])
 def test_where_one_native_stack_tells_nothing_it_is_not_known_who_is_late(frames, tmp_path):
     files = {f"bt_rank{rank}.txt": gdb(rank, frames if rank == 1 else C10D) for rank in range(4)}

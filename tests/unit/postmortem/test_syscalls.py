@@ -117,3 +117,22 @@ def test_the_environments_of_a_launchers_agents_tell_no_rank(tmp_path):
     files |= {f"{pid}.environ": f"RANK={rank}\nWORLD_SIZE=4\n".encode() for pid, rank in RANKS.items()}
 
     assert judge(tmp_path, files).blamed == ()
+
+
+def of_rank(rank, call):
+    return {f"strace_rank{rank}.txt": [f"strace: Process {70 + rank} attached", call]}
+
+
+def test_a_trace_in_a_file_named_after_a_rank_is_the_ranks(tmp_path):
+    polled = "futex(0x7f90b78ba28a, FUTEX_WAIT_BITSET_PRIVATE, 0, NULL"
+    files = [of_rank(rank, "flock(6, LOCK_EX" if rank == 2 else polled) for rank in range(4)]
+
+    verdict = judge(tmp_path, {name: lines for file in files for name, lines in file.items()})
+
+    assert (verdict.kind, verdict.blamed) == ("host", (2,))
+
+
+def test_traces_of_ranks_that_all_wait_for_a_lock_blame_nobody(tmp_path):
+    files = [of_rank(rank, "flock(6, LOCK_EX") for rank in range(3)]
+
+    assert not judge(tmp_path, {name: lines for file in files for name, lines in file.items()}).blamed

@@ -14,7 +14,7 @@ from ..text.steps import MANY_STEPS, WENT_ON
 _WORDS = re.compile(
     r"(?P<transient>Possible transient error!)|(?P<persistent>Possible persistent error!)"
     r"|(?P<correct>Correct result \(but possible Application error\))"
-    r"|(?P<again>Need to rerun on a different GPU to verify correctness|Got rescheduled on the same GPU\. Need to resume)"
+    r"|(?P<again>Need to rerun on a different GPU to verify|Got rescheduled on the same GPU\. Need to resume)"
 )
 _FOUND = re.compile(r"\bUnexpected result (?P<result>\S{1,60}) on rank (?P<rank>\d{1,6})\b")
 _OWN = re.compile(r"\bRank (?P<rank>\d{1,6}), node \S{1,120}, device \d{1,4}: ")
@@ -22,7 +22,7 @@ _WHATS = {
     "transient": ("device", "computed a result that did not come out again on its GPU: a possible transient error"),
     "persistent": (
         "device",
-        "computed a result that another GPU does not give: a possible persistent error of its GPU",
+        "had a GPU whose result another one does not give: a possible persistent error of it",
     ),
 }
 _CORRECT = "an unexpected result came out again on another GPU: it is the program's or the data's, no GPU's"
@@ -36,12 +36,11 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
     for message in messages:
         if "nexpected result" in message.text and (found := _FOUND.search(message.text)):
             rank = int(found["rank"])
-        if "ossible " in message.text or "Need to re" in message.text:
-            if word := _WORDS.search(message.text):
-                own = _OWN.search(message.text)
-                told, steps = (word, message, int(own["rank"]) if own else message.rank), 0
-                continue
-        if told and WENT_ON.search(message.text):
+        word = _WORDS.search(message.text) if "ossible " in message.text or "Need to re" in message.text else None
+        if word:
+            own = _OWN.search(message.text)
+            told, steps = (word, message, int(own["rank"]) if own else message.rank), 0
+        elif told and WENT_ON.search(message.text):
             steps += 1
     if told is None or steps >= MANY_STEPS:
         return

@@ -178,6 +178,8 @@ def _unknown_names(messages: list[LogMessage]) -> Iterator[Failure]:
         text = message.text
         if "cannot be retrieved (gai error" in text and (named := _UNKNOWN_NAME.search(text)):
             asked.setdefault(named["host"], []).append(message)
+            if "DistNetworkError" in text:  # the error itself says so
+                yield _unknown_name(named["host"], asked.pop(named["host"]))
         elif asked and _HAS_ADDRESS in text:
             asked.clear()
         elif asked and (gave_up := _GAVE_UP.search(text)):

@@ -140,6 +140,7 @@ class HeldProcess(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     where: Where
     host: str = ""
+    rank: int | None = None  # where the log says whose it is
 
 
 class FreeProcesses(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +149,7 @@ class FreeProcesses(msgspec.Struct, frozen=True, kw_only=True):
     pids: tuple[int, ...]
     where: Where
     host: str = ""
+    rank: int | None = None  # of the only one, where the log says whose it is
 
 
 class SameProcess(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ _HOST = re.compile(
     r"|request|getresponse|sleep|acquire|wait|_wait_for_tstate_lock|join|communicate|poll|select|subprocess|input|set_trace"
     r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )
-
+_DATA_LIBRARY = re.compile(r"(?:^|/)(?:tokenizers\b[\w.-]*|libdali\w*)\.so$")
 _COLLECTS = re.compile(r"^(?:Garbage-collecting|gc_collect\w*|_?PyGC_Collect\w*)$")
 _OF_LIBC = re.compile(r"^_{1,2}(?:GI_+)?(?:libc_)?|(?:64|_nocancel)+$")  # how it calls those of the kernel
 # native calls that tell what a process does; a lock or a poll of which no library is seen to be the owner does not
@@ -116,20 +116,20 @@ def stand_of(stack: StackTrace) -> Stand:
     """Return where the process of a stack stands."""
     frames = stack.frames[:DEEP]
     kind, call = _kind(frames)
-    if stack.is_native and kind not in WAITS | {"leaving"} and _OF_LIBC.sub("", call) not in _KERNEL:
+    tells = kind in WAITS | {"leaving"} or _OF_LIBC.sub("", call) in _KERNEL
+    if stack.is_native and not tells and not (kind == "data" and any(_DATA_LIBRARY.search(f.file) for f in frames)):
         kind = "unknown"
     own = next((f for f in frames if f.file and f.line is not None and not _is_library(f.file)), frames[0])
     line = own.file.rsplit("/", 1)[-1] + (f":{own.line}" if own.line is not None else "")
     process = f"{stack.pid or ''} of {stack.host}".strip() if stack.host else f"{stack.pid or stack.where.file}"
     name = f"rank {stack.rank}" if stack.rank is not None else f"process {process}"
-    text = f"{name} stands in {call} at {line}"
     return Stand(
         rank=stack.rank,
         name=name,
         kind=kind,
         call=call,
         line=line,
-        where=msgspec.structs.replace(stack.where, text=text, rank=stack.rank),
+        where=msgspec.structs.replace(stack.where, text=f"{name} stands in {call} at {line}", rank=stack.rank),
         is_lock=kind == "host" and any(_LOCK.search(f"{frame.file}:{frame.function}") for frame in frames),
     )
 

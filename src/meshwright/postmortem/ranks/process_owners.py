@@ -130,8 +130,8 @@ def with_held_ranks(facts: list[Fact]) -> list[Fact]:
     ranks: dict[int | None, list[RankIdentity]] = defaultdict(list)
     for identity in identities_of(facts):
         ranks[identity.pid].append(identity)
-    held = {one: rank for one in of(facts, HeldProcess) if (rank := _rank_of(one.pid, one.host, ranks)) is not None}
-    free = {_rank_of(pid, one.host, ranks) for one in of(facts, FreeProcesses) for pid in one.pids} - {None}
+    held = {one: rank for one in of(facts, HeldProcess) if (rank := _rank_in(one, one.pid, ranks)) is not None}
+    free = {_rank_in(one, pid, ranks) for one in of(facts, FreeProcesses) for pid in one.pids} - {None}
     free -= set(held.values())
     if not free or len(set(held.values())) > max(1, len(free) - 1):
         return facts
@@ -142,6 +142,12 @@ def with_held_ranks(facts: list[Fact]) -> list[Fact]:
             for one, rank in held.items()
         ),
     ]
+
+
+def _rank_in(
+    seen: HeldProcess | FreeProcesses, pid: int, ranks: Mapping[int | None, Sequence[RankIdentity]]
+) -> int | None:
+    return _rank_of(pid, seen.host, ranks) if seen.rank is None else seen.rank
 
 
 def _rank_of(pid: int, host: str, ranks: Mapping[int | None, Sequence[RankIdentity]]) -> int | None:

@@ -1,4 +1,4 @@
-"""Sections of a launcher's log in which it prints, after the end, what each of its ranks wrote (MosaicML's Composer)."""
+"""Sections of a launcher's log in which it prints what each of its ranks wrote, after the end (Composer's)."""
 
 import re
 from collections.abc import Sequence

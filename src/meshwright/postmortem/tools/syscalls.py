@@ -56,11 +56,11 @@ def read(messages: Sequence[LogMessage]) -> Iterator[HeldProcess | FreeProcesses
     for one in traced.values():
         if one.open_call is None:
             if one.polls:
-                yield FreeProcesses(pids=(one.pid,), host=one.host, where=one.first.where)
+                yield FreeProcesses(pids=(one.pid,), host=one.host, rank=one.first.rank, where=one.first.where)
             continue
         path = files.get((str(one.pid), one.file), "")
         what = f"process {one.pid} waits for the lock of {path or 'a file'}, in a call that does not return (strace)"
-        yield HeldProcess(pid=one.pid, what=what, host=one.host, where=one.open_call.where)
+        yield HeldProcess(pid=one.pid, what=what, host=one.host, rank=one.first.rank, where=one.open_call.where)
 
 
 def _texts(messages: Sequence[LogMessage], part: str) -> list[str]:
