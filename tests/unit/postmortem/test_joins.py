@@ -115,6 +115,12 @@ def test_nobody_is_named_where_two_have_not_come_or_the_store_counts_otherwise(c
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
 
 
+def test_a_store_that_waited_for_clients_says_how_many_came(tmp_path):
+    verdict = judge(tmp_path, [f"[rank0]: {LATE} 5/8 clients joined."])
+
+    assert "5 of 8" in verdict.because
+
+
 def test_who_came_to_another_barrier_of_the_store_has_not_come_to_this_one(tmp_path):
     added = "INFO:torch.distributed.distributed_c10d:Added key: store_based_barrier_key:{} to store for rank: {}"
     late = (

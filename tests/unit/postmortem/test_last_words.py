@@ -91,6 +91,12 @@ def test_a_disk_that_is_full_is_no_shared_memory(tmp_path):
     assert told(judge(tmp_path, [*no_space(SAVES), timed_out(1, 9), timed_out(2, 9)]), wanted) == wanted
 
 
+@pytest.mark.parametrize("frames", [[], ['  File "/srv/index.py", line 9, in build_index']], ids=["none", "its own"])
+def test_no_space_where_nothing_is_shared_with_other_processes_is_a_disk(frames, tmp_path):
+    wanted = answer("exception", 0, 9)
+    assert told(judge(tmp_path, [*no_space(frames), timed_out(1, 9), timed_out(2, 9)]), wanted) == wanted
+
+
 def test_a_semaphore_without_space_is_shared_memory(tmp_path):
     wanted = answer("host_memory", 0, 9)
     assert told(judge(tmp_path, [*no_space(SHARES), timed_out(1, 9), timed_out(2, 9)]), wanted) == wanted

@@ -352,7 +352,10 @@ def _of_store(message: LogMessage) -> Iterator[Fact]:
         address = f"{to.group(1)}:{to.group(2)}" if to else ""
         joined, size = (int(store[2]), int(store[3])) if store and is_host else (None, 0)
         lacking = size - joined if joined is not None else None
-        yield StoreWait(rank=message.rank, where=where, to=address, is_host=is_host, lacking=lacking, joined=joined)
+        what = f"for clients of the store, of which {joined} of {size} came" if lacking else "for a key of the store"
+        yield StoreWait(
+            rank=message.rank, where=where, to=address, what=what, is_host=is_host, lacking=lacking, joined=joined
+        )
         if store and store.group(3):
             yield WorldSize(ranks=int(store.group(3)), where=where)
 

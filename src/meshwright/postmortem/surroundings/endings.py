@@ -128,8 +128,10 @@ _SHARED_MEMORY = re.compile(
     r"|unable to (?:mmap|open shared memory|write to file </torch)"
     r"|/dev/shm\b.{0,80}\b(?:full|exhausted|too small)\b|(?:insufficient|not enough) shared memory"
 )
-# a full disk is said in the words of a full shared memory: who writes a file, writes to a disk
+# a full disk is said in the words of a full shared memory: who writes a file, or shares nothing with other processes,
+# writes to a disk
 _WRITES = re.compile(r"torch/serialization\.py|, in (?:_?save\w*|write\w*|_?dump\w*|copyfile\w*)$", re.MULTILINE)
+_SHARES = re.compile(r"multiprocessing/|shared_memory|SemLock|torch/utils/data/|dataloader")
 _MOST_FRAMES = 16  # lines of a traceback, from its end
 _PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)  # on the host of the store
 _FINISHED = re.compile(
@@ -376,7 +378,8 @@ def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
     taken = _PORT_TAKEN.search(told) is not None
     is_own = taken or bool(_OF_A_SERVICE.match(match.group("type"))) or (name == "EOFError" and bool(told))
     not_full = "Too many open files" in told  # the limit of a process, not of /dev/shm
-    on_disk = _WRITES.search(frames or "") is not None and "No space left" in told
+    shares = "'" in told or _SHARES.search(frames or "") is not None  # a path was looked at already
+    on_disk = "No space left" in told and (_WRITES.search(frames or "") is not None or not shares)
     if _SHARED_MEMORY.search(told) and not on_disk and not not_full:
         what = f"shared memory is full: {told[:80]}"
         host = _host_of_process(message)
