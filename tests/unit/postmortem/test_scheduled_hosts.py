@@ -146,6 +146,28 @@ def test_a_pod_that_has_not_started_is_not_to_blame_where_more_than_it_is_missin
     assert judge(tmp_path, {"fit-workers-0-0.log": log, "pods.txt": table}).blamed == ()
 
 
+KEPT = {
+    "an image": 'Failed      pod/{pod}   Failed to pull image "reg.example/fit:3": rpc error: code = NotFound',
+    "no node": "FailedScheduling   pod/{pod}   0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
+    "a volume": 'FailedMount   pod/{pod}   MountVolume.SetUp failed for volume "data" : not found',
+}
+BEGAN = "31m  Normal  Started  pod/fit-workers-0-{n}-x{n}   Started container trainer"
+
+
+def kept(said, *, also=()):
+    events = [f"4m1s  Warning  {said.format(pod='fit-workers-0-2-x2')}", *(BEGAN.format(n=n) for n in (0, 1, 3)), *also]
+    return {"fit-workers-0-0.log": [COMMANDS["a Job's index"], LATE], "events.txt": events}
+
+
+@pytest.mark.parametrize("said", KEPT.values(), ids=KEPT)
+def test_the_ranks_of_a_pod_that_events_say_was_kept_from_its_start_did_not_come(said, tmp_path):
+    assert named(judge(tmp_path, kept(said))) == ("absent", (8, 9, 10, 11))
+
+
+def test_a_pod_that_started_in_the_end_is_not_missing(tmp_path):
+    assert judge(tmp_path, kept(KEPT["an image"], also=[BEGAN.format(n=2)])).blamed == ()
+
+
 MASTERS = [
     "RANK=0 WORLD_SIZE=4",
     "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 3/4 clients joined.",

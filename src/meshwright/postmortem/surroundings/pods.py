@@ -21,6 +21,17 @@ _STATUS = re.compile(
 )
 _WAITING = re.compile(r"Pending|ContainerCreating|Init:.*|\w*ImagePull\w*|InvalidImageName|CreateContainer\w+")
 
+_EVENT = re.compile(
+    r"\s(?P<reason>[A-Z]\w{2,40})\s+pod/(?P<pod>[a-z0-9][\w.-]*)\s+(?P<said>\S.*)$"
+)  # of kubectl get events
+_KEPT = {  # by the reasons of events: why a pod does not start
+    "FailedScheduling": "no node for it",
+    "FailedMount": "a volume is not there",
+    "FailedAttachVolume": "a volume is not there",
+    "FailedCreatePodSandBox": "no sandbox",
+}
+_PULLS = re.compile(r"(?:Failed to pull|Back-off pulling) image|ErrImagePull|ImagePullBackOff")
+
 
 class Pod(NamedTuple):
     """A pod, "" where no line names one, and the rank of its one process, where the pod's description says it."""
@@ -59,6 +70,23 @@ def waiting_pod(text: str) -> tuple[str, str] | None:
     """Return the pod of a row of a table of pods that has not started yet, and its status; None for any other line."""
     row = _STATUS.match(text)
     return (row["pod"], row["status"]) if row and _WAITING.fullmatch(row["status"]) else None
+
+
+def kept_pods(messages: Sequence[LogMessage]) -> list[tuple[LogMessage, str, str]]:
+    """Return the first event of each pod that was kept from its start, with the pod and why.
+
+    Not of one that an event says to have started: events need not stand in the order of time.
+    """
+    events = [
+        (message, event) for message in messages if "pod/" in message.text and (event := _EVENT.search(message.text))
+    ]
+    started = {event["pod"] for _, event in events if event["reason"] in {"Started", "Killing"}}
+    kept: dict[str, tuple[LogMessage, str, str]] = {}
+    for message, event in events:
+        why = "its image cannot be pulled" if _PULLS.search(event["said"]) else _KEPT.get(event["reason"])
+        if why and event["pod"] not in started:
+            kept.setdefault(event["pod"], (message, event["pod"], why))
+    return list(kept.values())
 
 
 def pod_rows(messages: Sequence[LogMessage]) -> list[LogMessage]:

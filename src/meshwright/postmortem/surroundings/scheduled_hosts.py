@@ -16,7 +16,7 @@ from ..nouns.world import ranks_seen, short_host, world_of
 from ..ranks.hosts import ranks_of_host
 from ..text.host_commands import PER_HOST
 from ..text.lines import LogMessage
-from .pods import waiting_pod
+from .pods import kept_pods, waiting_pod
 
 _NUMBER = (  # of a host, in a command or in the environment
     r"(?:--(?:node|machine)[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK=|\bnode_rank=)[\"'\\]{0,4}"
@@ -64,6 +64,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif "/" in message.text and (pod := waiting_pod(message.text)):
             why = f"Kubernetes, where pod {pod[0]} has not started ({pod[1]}),"
             yield NotStarted(host=pod[0], why=why, where=message.where)
+    for message, name, reason in kept_pods(messages):
+        why = f"Kubernetes, where pod {name} has not started ({reason}),"
+        yield NotStarted(host=name, why=why, where=message.where)
 
 
 def _lists(messages: Sequence[LogMessage]) -> Iterator[HostList]:
