@@ -59,11 +59,13 @@ def default_of(
 
 
 def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
-    """Say on stderr which rules of its stack a layout breaks that is priced all the same."""
-    from ..plan.layouts.filters import warnings_of_stack
+    """Say on stderr which rules of its stack a layout breaks that is priced all the same, or that nobody knows them."""
+    from ..plan.layouts.filters import notes_of_stack, warnings_of_stack
 
     for warning in warnings_of_stack(setting, layout):
         say(f"warning: {warning}", err=True)
+    for note in notes_of_stack(setting, layout):
+        say(f"note: {note}", err=True)
 
 
 def note_of_engine(engine: str | None, stack: str | None) -> None:

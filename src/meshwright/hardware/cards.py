@@ -4,7 +4,7 @@ import re
 
 from msgspec.structs import replace
 
-from .catalogue import Catalogue
+from .catalogue import Catalogue, is_family
 from .figures import SourcedFigure
 from .kinds import NodeType
 
@@ -25,8 +25,9 @@ def with_cards(catalogue: Catalogue, name: str) -> Catalogue:
     if told is None or name in catalogue.nodes:
         return catalogue
     count = int(told["count"] or told["number"])
-    key = catalogue.driver_key(told["cards"] or told["named"])
-    inside = _inside(catalogue, key, count) if key and count else None
+    called = told["cards"] or told["named"]
+    key = catalogue.driver_key(called)
+    inside = _inside(catalogue, key, count, whole_family=is_family(called, key)) if key and count else None
     if inside is None:
         return catalogue
     machine = replace(
@@ -43,8 +44,11 @@ def with_cards(catalogue: Catalogue, name: str) -> Catalogue:
     return replace(catalogue, nodes={**catalogue.nodes, f"{count}x{key}": machine})
 
 
-def _inside(catalogue: Catalogue, key: str, count: int) -> NodeType | None:
-    """Return a machine with `count` accelerators, of which only what joins them counts; None where that is unknown."""
+def _inside(catalogue: Catalogue, key: str, count: int, *, whole_family: bool) -> NodeType | None:
+    """Return a machine with `count` accelerators, of which only what joins them counts; None where that is unknown.
+
+    `whole_family`: the name may mean any of several sizes ("A100"), which then have to be one.
+    """
     accelerator = catalogue.accelerators[key]
     if accelerator.link is None or accelerator.bridged:
         one_socket = SourcedFigure(value=1, source="assumed", note="one socket")
@@ -55,9 +59,11 @@ def _inside(catalogue: Catalogue, key: str, count: int) -> NodeType | None:
         for node in catalogue.whole_nodes.values()
         if node.accelerator.partition("-")[0] == family and count in {1, node.gpus.number}
     ]
-    joined = {(node.accelerator, node.switch, node.link, node.mesh, node.fabric) for node in boards}
-    alike = len(joined) == 1 and not any(node.scale_up_nodes or node.most_nodes for node in boards)
-    return boards[0] if alike else None
+    die = any(card.shown_as == key for card in catalogue.accelerators.values())  # one of several on a card
+    joined = {(node.switch, node.link, node.mesh, node.fabric) for node in boards}
+    sizes = {node.accelerator for node in boards} if whole_family else {key}
+    alike = len(joined) == len(sizes) == 1 and not any(node.scale_up_nodes or node.most_nodes for node in boards)
+    return replace(boards[0], accelerator=key) if alike and not die else None
 
 
 def cards_assumed(catalogue: Catalogue, name: str) -> tuple[str, ...]:

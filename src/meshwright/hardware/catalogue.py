@@ -86,7 +86,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         close = nearest(name, [*self.nodes, *called])
         theirs, alone = self._with_accelerator_in(plain), self._accelerator_called(plain)
         if theirs and not alone and not any(close == f"did you mean {key}?" for key in theirs):
-            raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}")
+            part = f"; `--gpus {few[1]}` takes a part of one" if (few := re.match(r"(\d{1,2}) ?[xX*]", name)) else ""
+            raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}{part}")
         if alone := alone or self._accelerator_in(plain):
             some = "" if self.accelerators[alone].link else f"4x{alone} is a machine of four; "
             raise InputError(f"{name!r}: no node type of the catalogue has the accelerator {alone}; {some}{YOUR_OWN}")
@@ -354,6 +355,12 @@ def _like(name: str, told: str) -> bool:
     return not words or words[0] in told or any(word in told for word in words if word.isdigit())
 
 
+def is_family(name: str, accelerator: str | None) -> bool:
+    """Return whether a name is what an accelerator is called without the size of its memory ("A100")."""
+    return accelerator is not None and _plain(name) == _plain(accelerator.partition("-")[0])
+
+
 @functools.lru_cache(maxsize=4096)  # each name that is looked for is held against every name there is
 def _plain(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
+    plain = "".join(c for c in name.lower() if c.isalnum())
+    return re.sub(r"(?<=\d)gb$", "g", plain)  # a size of memory: 80GB is 80G

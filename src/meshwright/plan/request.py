@@ -214,7 +214,10 @@ def priced_layout(setting: Setting, text: str) -> PricedLayout:
 def stated(text: str, setting: Setting) -> str:
     """Return the text of a layout with sequence parallelism where it does not say and the stack has it by default."""
     stack = book().stacks.get(setting.stack, GENERIC)
-    layout = Layout.parse(text, world_size=setting.gpus)
+    try:
+        layout = Layout.parse(text, world_size=setting.gpus)
+    except InputError:  # its fault is told where the nearest legal layouts are
+        return text
     named = {part.partition("=")[0].strip() for part in text.split(",")}
     fits = layout.tp > 1 and setting.seq_len // layout.cp % layout.tp == 0
     return f"{text},sp=1" if stack.sp and fits and "sp" not in named else text

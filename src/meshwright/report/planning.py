@@ -237,13 +237,13 @@ def show_comparison_of_clusters(console: Console, comparison: ClusterComparison)
     for change in comparison.changes:
         scale, unit = SCALES.get(change.figure, 1.0), UNITS.get(change.figure, FIGURES["domain"])
         table.add_row(f"{change.figure} ({unit})", *(f"{value / scale:.4g}" for value in change.values))
-    table.add_row("best layout", *(layout_text(side.best.layout) for side in sides))
+    table.add_row("best layout", *(_marked(side.best) for side in sides))
     table.add_row("  its step", *(format_time(side.best.predicted.step_time_s) for side in sides))
     table.add_row("  its MFU", *(f"{side.best.predicted.mfu or 0:.1%}" for side in sides))
     table.add_row("  within", *(_band(side.best) for side in sides))
     table.add_row("the same layout", *(layout_text(side.same.layout) for side in sides))
     table.add_row("  step", *(format_time(side.same.predicted.step_time_s) for side in sides))
-    table.add_row("  memory", *(format_bytes(side.same.predicted.peak_memory_bytes_per_gpu) for side in sides))
+    table.add_row("  memory", *(_memory_and_verdict(side.same) for side in sides))
     table.add_row("  within", *(_band(side.same) for side in sides))
     for name in sides[0].terms:
         if any(abs(side.terms[name]) > 1e-9 for side in sides):
@@ -258,6 +258,16 @@ def show_comparison_of_clusters(console: Console, comparison: ClusterComparison)
     for side in sides:
         if side.rule:
             console.print(f"{side.cluster}: {side.rule}", highlight=False)
+
+
+def _marked(row: PricedLayout) -> str:
+    """Return a layout, and where it does not surely fit what holds in its place."""
+    return layout_text(row.layout) + ("" if row.fits == "fits" else f" ({FITS_TEXT[row.fits]})")
+
+
+def _memory_and_verdict(row: PricedLayout) -> str:
+    verdict = "" if row.fits == "fits" else f", {FITS_TEXT[row.fits]}"
+    return format_bytes(row.predicted.peak_memory_bytes_per_gpu) + verdict
 
 
 def _band(row: PricedLayout) -> str:
@@ -308,7 +318,7 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
             f"{point.efficiency:.0%}",
             f"{point.exposed_share:.1%}",
             f"{p.bubble_s / p.step_time_s:.1%}",
-            layout_text(point.row.layout),
+            _marked(point.row),
         )
     show_table(console, table)
     if scaling.too_small:

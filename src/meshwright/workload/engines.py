@@ -264,6 +264,24 @@ VARIANTS: dict[str, EngineFacts] = {  # of engines, that published stacks ran: t
             "recompute, offload": "foundation-model-stack/fms-fsdp:fms_fsdp/policies/ac_handler.py",
         },
     ),
+    "unsloth": msgspec.structs.replace(
+        ENGINES["accelerate"],
+        title="Unsloth",
+        axes=(),
+        sources={
+            **ENGINES["accelerate"].sources,
+            "axes": "https://unsloth.ai/docs/basics/multi-gpu-training-with-unsloth (DDP and FSDP)",
+        },
+    ),
+    "torchtune": msgspec.structs.replace(
+        ENGINES["accelerate"],
+        title="torchtune",
+        sp="any",
+        sources={
+            **ENGINES["accelerate"].sources,
+            "axes, sp": "pytorch/torchtune:recipes/full_finetune_distributed.py (tensor_parallel_dim)",
+        },
+    ),
 }
 # stacks that are no engine of the list: the pipeline schedules that they had, and where that stands
 BEFORE_ZERO_BUBBLE = (

@@ -433,6 +433,27 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, words, message):
     assert len(text.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("layout", "told"),
+    [
+        ("tp=3", "tp x cp x pp = 3 does not divide the 16 ranks; nearest legal: tp=4,"),
+        ("dp=16,ep=3", "ep: 3 does not divide dp x cp = 16; with 8 experts ep may be 1, 2, 4, 8 here"),
+    ],
+)
+def test_a_layout_that_its_own_ranks_contradict_is_told_what_goes(capsys, layout, told):
+    words = ["plan", "--model", "mixtral-8x7b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "32"]
+
+    assert run_command([*words, "--layout", layout]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_days_of_a_training_come_with_the_gpu_hours_that_are_paid_for(capsys):
+    text = answer(capsys, *SMALL, "--layout", "dp=16,zero=3,mbs=2", "--tokens", "1T", "--json").out
+    training = json.loads(text)["training"]
+
+    assert training["gpu_hours"] == pytest.approx(24 * 16 * training["days"])
+
+
 def test_named_nodes_are_taken_near_each_other_and_a_spread_job_is_told_how_to_get_closer_ones(capsys, tmp_path):
     topology, plan = tmp_path / "topology.conf", tmp_path / "plan.json"
     topology.write_text(

@@ -18,6 +18,8 @@ def catalogue():
     [
         *(("4xRTX4090", "rtx-4090", 4), ("2 x A6000", "a6000", 2), ("rtx-3090x8", "rtx-3090", 8)),
         *(("8*l40s", "l40s", 8), ("8xH100", "h100", 8)),
+        *(("8xA100-80GB", "a100-80g", 8), ("8xA100-40GB", "a100-40g", 8), ("1xA100-SXM4-80GB", "a100-80g", 1)),
+        *(("8xH100-96GB", "h100-96g", 8), ("8xh20-3e", "h20-3e", 8)),
     ],
 )
 def test_a_number_of_cards_is_a_machine_with_them(catalogue, name, key, count):
@@ -28,7 +30,18 @@ def test_a_number_of_cards_is_a_machine_with_them(catalogue, name, key, count):
 
 @pytest.mark.parametrize(
     "name",
-    ["dgx-h100", "4xH100", "8xA100", "8xV100", "0xrtx4090", "4x", "rtx4090", "4xnothing", "lambda-2x-a6000"],
+    [
+        "dgx-h100",
+        "4xH100",
+        "8xA100",
+        "8xV100",
+        "8xmi250x-gcd",
+        "0xrtx4090",
+        "4x",
+        "rtx4090",
+        "4xnothing",
+        "lambda-2x-a6000",
+    ],
 )
 def test_other_names_leave_the_catalogue_as_it_is(catalogue, name):
     assert with_cards(catalogue, name) is catalogue

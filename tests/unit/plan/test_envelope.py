@@ -128,6 +128,12 @@ def test_a_token_budget_of_13_trillion_on_one_gpu():
     assert next(line.text for line in result.lines if line.name == "training") == "14,260 years"
 
 
+def test_gpu_hours_are_those_of_all_gpus_through_all_days():
+    result = on("dgx-a100-80g", 8, tokens=1e12)
+
+    assert result.value("GPU-hours") == pytest.approx(8 * 24 * result.value("training"))
+
+
 def test_the_well_known_412_years_and_30_seconds_a_token_do_not_hold_together():
     assert training_days(13e12, 1, 30) / 365.25 == pytest.approx(12.4e6, rel=0.005)
     assert training_days(13e12, 1, 1e-3) / 365.25 == pytest.approx(412, rel=0.001)

@@ -1,7 +1,10 @@
 """The inverse solve against the forward search; what-if and scaling; the rule of thumb of tensor x pipeline."""
 
+import io
+
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
@@ -10,7 +13,7 @@ from meshwright.plan.targets import inverse
 from meshwright.plan.targets.alternatives import beyond, fastest_layout, other_means
 from meshwright.plan.targets.inverse import fewest_gpus, gpu_counts, solve, step_time_for_days, step_time_for_mfu
 from meshwright.plan.targets.whatif import compare_clusters, scaling
-from meshwright.report.planning import _bars, fewest_text
+from meshwright.report.planning import _bars, fewest_text, show_comparison_of_clusters, show_scaling
 from tests.unit.plan.test_explore import setting
 
 SLOW = setting(cluster="aws-p4d", gpus=16, global_batch=16)
@@ -207,3 +210,35 @@ def test_the_fewest_gpus_are_the_same_with_the_present_layout_known():
     known = fewest_gpus(SLOW, lambda case: target, (best.layout, best.predicted.step_time_s))
 
     assert known == fewest_gpus(SLOW, lambda case: target)
+
+
+LARGE = {
+    name: setting("llama3-70b", name, gpus=8, global_batch=16, seq_len=4096, stack="torchtitan")
+    for name in ("mi300x-8", "dgx-h100")
+}
+
+
+def test_clusters_side_by_side_say_where_the_layout_of_all_has_no_room(printed):
+    comparison = compare_clusters(LARGE)
+    text = printed(show_comparison_of_clusters, comparison)
+
+    assert [side.same.fits for side in comparison.sides] == ["fits", "does not fit"]
+    assert "It does not fit on dgx-h100: these times are of no step that runs." in comparison.reason
+    assert "GiB, does not fit" in text
+
+
+def test_a_point_of_the_scaling_curve_that_may_not_fit_says_so(printed):
+    curve = scaling(setting("llama3-8b", "dgx-a100-80g", gpus=4, global_batch=16, seq_len=4096, stack="deepspeed"))
+    doubtful = [point.row for point in curve.points if point.row.fits != "fits"]
+
+    assert printed(show_scaling, curve).count("(may not fit)") == len(doubtful) > 0
+
+
+@pytest.fixture
+def printed():
+    def _printed(show, answer):
+        console = Console(width=300, record=True, file=io.StringIO())
+        show(console, answer)
+        return console.export_text()
+
+    return _printed

@@ -406,3 +406,27 @@ def test_layouts_that_a_stack_cannot_run_are_counted_and_not_built():
 
     assert kept.dropped == len(whole.grid) - len(kept.grid) > 0
     assert kept.grid.layout(5) == whole.grid.take(np.flatnonzero(whole.grid.tp == 1)).layout(5)
+
+
+@pytest.mark.parametrize(
+    ("stack", "layout", "told"),
+    [
+        ("unsloth", "tp=2,dp=4,zero=3", "Unsloth has no tp"),
+        ("unsloth", "dp=8,zero=3", None),
+        ("torchtune", "pp=2,dp=4,zero=3", "torchtune has no pp"),
+        ("torchtune", "tp=2,dp=4,zero=3,sp=1", None),
+    ],
+)
+def test_what_unsloth_and_torchtune_cannot_cut_is_said(stack, layout, told):
+    rules = unlike_its_stack(stack, Layout.parse(layout), load_model("llama3-8b").description)
+
+    assert list(rules) == ([told] if told else [])
+
+
+@pytest.mark.parametrize(("layout", "told"), [("tp=4,pp=2", True), ("dp=8,zero=3", False)])
+def test_a_layout_for_a_stack_whose_rules_are_not_known_says_that_nobody_knows_if_it_runs(layout, told):
+    words = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --stack litgpt --layout"
+    found = invoke(f"{words} {layout}")
+
+    assert found.exit_code == 0
+    assert ("note: whether stack litgpt can run tp=4,pp=2 is not known" in found.stderr) is told

@@ -11,6 +11,7 @@ from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
 from ...workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts
 from ..analytic import Grid, Setting, book
+from ..analytic.coefficients import STRANGERS
 from ..analytic.conditions import kept
 from ..analytic.held_roles import BITS_AND_BYTES
 from .legality import unrunnable
@@ -98,6 +99,14 @@ def warnings_of_stack(setting: Setting, layout: Layout) -> list[str]:
     rules = [*unlike_its_stack(stack, layout, setting.architecture, precision=precision, compiled=compiled)]
     rules += [UNCUT] if layout.tp > 1 and setting.weights.lower() in BITS_AND_BYTES else []
     return [f"stack {setting.stack} cannot run it: {rule}" for rule in rules]
+
+
+def notes_of_stack(setting: Setting, layout: Layout) -> list[str]:
+    """Return, of a layout that cuts the model for a stack whose rules are not known, that nobody knows if it runs."""
+    if setting.stack == OWN or engine_of(setting.stack) is not None or setting.stack in STRANGERS:
+        return []
+    cut = [f"{axis}={size}" for axis in ("tp", "pp", "cp", "ep") if (size := getattr(layout, axis)) > 1]
+    return [f"whether stack {setting.stack} can run {','.join(cut)} is not known"] if cut else []
 
 
 def narrowed_search(setting: Setting, grid: Grid, dropped: int) -> tuple[Grid, dict[str, int]]:

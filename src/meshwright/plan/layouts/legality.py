@@ -229,7 +229,7 @@ def legal_layout(
         try:
             asked = Layout.parse(text)
         except InputError:  # its own fault, whatever the number of ranks
-            raise error from None
+            raise InputError(f"{error}{_experts_that_go(text, model, ranks)}") from None
         raise InputError(f"{error}{hint(asked)}") from None
     if whole_share and "mbs" not in text and layout.pp == 1 and global_batch % layout.dp == 0:
         layout = msgspec.structs.replace(layout, mbs=max(1, global_batch // layout.dp))
@@ -237,6 +237,20 @@ def legal_layout(
     if broken:
         raise InputError(f"--layout {text}: {'; '.join(broken)}{hint(layout)}")
     return layout
+
+
+def _experts_that_go(text: str, model: Splittable, ranks: int | None) -> str:
+    """Return which ep the rest of a layout allows, where it is ep that its own ranks do not; "" where it is not."""
+    rest = ",".join(part for part in text.split(",") if not part.strip().startswith("ep="))
+    experts = expert_count(model)
+    if rest == text or not experts:
+        return ""
+    try:
+        layout = Layout.parse(rest, world_size=ranks)
+    except InputError:
+        return ""
+    go = divisors(math.gcd(layout.dp * layout.cp * (layout.tp // (layout.etp or layout.tp)), experts))
+    return f"; with {counted(experts, 'expert')} ep may be {', '.join(map(str, go))} here"
 
 
 def nearest_of(layout: Layout, others: Iterable[Layout], count: int = 3) -> list[Layout]:

@@ -103,6 +103,11 @@ def training_days(tokens: float, tokens_per_step: float, step_time_s: float) -> 
     return tokens / tokens_per_step * step_time_s / DAY_S
 
 
+def gpu_hours(days: float, gpus: int) -> float:
+    """Return the GPU-hours that a rent is paid for."""
+    return days * 24 * gpus
+
+
 def envelope(question: Question, group: NodeGroup) -> Envelope:
     """Return the arithmetic of a question on nodes like `group`; InputError where they lack the precision."""
     peak = peak_flops_per_s(group.gpu.peak_flops_per_s, question.precision, where=group.gpu.model)
@@ -238,12 +243,14 @@ def _budget(q: Question, step_s: float, comm_s: float) -> list[ArithmeticLine]:
         return []
     tokens = q.seq_len * q.global_batch
     days = training_days(q.tokens, tokens, step_s)
+    hours = gpu_hours(days, q.gpus)
     token_s = step_s / tokens
     how = f"{_count(q.tokens)} tokens / {tokens:,} x "
     step = "compute time: the MFU given contains communication" if q.whole_step else "step"
     lines = [
         ArithmeticLine("time of a token", f"step / {tokens:,} tokens", token_s, format_time(token_s)),
         ArithmeticLine("training", how + step, days, format_days(days)),
+        ArithmeticLine("GPU-hours", f"{counted(q.gpus, 'GPU')} x days x 24", hours, f"{hours:,.0f}"),
     ]
     if comm_s:
         alone = training_days(q.tokens, tokens, comm_s)

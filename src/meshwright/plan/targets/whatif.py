@@ -199,7 +199,13 @@ def _reason(sides: tuple[Side, ...]) -> str:
             f"With {first.same.layout} {side.cluster} takes {_more(delta)} than {first.cluster} "
             f"({delta / start:+.1%}); {words} alone {_more(extra)}."
         )
-    return " ".join(sentences)
+    return " ".join(sentences + _too_large(sides))
+
+
+def _too_large(sides: tuple[Side, ...]) -> list[str]:
+    """Return where the layout that all are compared with has no room: its time there says nothing of a step."""
+    places = [side.cluster for side in sides if side.same.fits == "does not fit"]
+    return [f"It does not fit on {' and '.join(places)}: these times are of no step that runs."] if places else []
 
 
 def _more(seconds: float) -> str:
