@@ -44,6 +44,8 @@ def parse_rate(text: str) -> float:
     """Return the bytes per second that `text` names: "400Gbps" and "400Gb/s" are bits, "50GB/s" is bytes."""
     hint = "a rate such as 400Gbps or 50GB/s"
     value, unit = _split(text, hint)
+    if link := re.fullmatch(r"([mgt])(?:be|bit)", unit, re.I):  # a kind of link: 25GbE
+        unit = f"{link[1].upper()}bps"
     match = re.fullmatch(r"([kKMGT]?i?)(b|B|bit)(?:ps|/s)", unit)
     if not unit:
         raise InputError(f"{_short_text(text)}: expected a rate with its unit, such as 400Gbps or 50GB/s")

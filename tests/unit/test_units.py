@@ -15,7 +15,11 @@ def test_sizes_are_read_in_decimal_and_binary_units(text, size_bytes):
 
 
 @pytest.mark.parametrize(
-    ("text", "bytes_per_s"), [("400Gbps", 50e9), ("400 Gb/s", 50e9), ("50GB/s", 50e9), ("1Gbit/s", 125e6)]
+    ("text", "bytes_per_s"),
+    [
+        *(("400Gbps", 50e9), ("400 Gb/s", 50e9), ("50GB/s", 50e9), ("1Gbit/s", 125e6)),
+        *(("25GbE", 3.125e9), ("100gbe", 12.5e9), ("400Gbit", 50e9)),
+    ],
 )
 def test_rates_in_bits_and_in_bytes_differ_by_eight(text, bytes_per_s):
     assert units.parse_rate(text) == bytes_per_s

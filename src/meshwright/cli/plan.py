@@ -19,7 +19,7 @@ from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, tokens_asked, training_asked, write_files
 from .plan_target import asks_target, check_target, solve_target
 from .plan_ways import check_read
-from .precision import precision_option
+from .precision import optimizer_of, precision_option
 from .prose import say
 from .stacks import default_of, note_of_engine, stack_option, warn_of_stack
 
@@ -52,7 +52,13 @@ OFTEN = (
 @click.option("--allow-unknown", is_flag=True, help="Pass over keys of a config.json that are not understood.")
 @precision_option("bf16 (default), fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: the engine's, else our own.")
-@click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
+@click.option(
+    "--optimizer",
+    metavar="NAME",
+    default="adamw",
+    callback=optimizer_of,
+    help="adamw (default), adamw-bf16, adam8bit, muon, ...",
+)
 @click.option("--weights", metavar="NAME", help="As held: fp32, bf16, under adapters nf4, int4, int8.")
 @click.option("--loss", metavar="NAME", help="Of logits: whole, compiled, chunked, fused.")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")

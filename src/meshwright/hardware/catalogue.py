@@ -86,7 +86,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         close = nearest(name, [*self.nodes, *called])
         theirs, alone = self._with_accelerator_in(plain), self._accelerator_called(plain)
         if theirs and not alone and not any(close == f"did you mean {key}?" for key in theirs):
-            part = f"; `--gpus {few[1]}` takes a part of one" if (few := re.match(r"(\d{1,2}) ?[xX*]", name)) else ""
+            part = f"; `--gpus {few[1]}` says how many" if (few := re.match(r"(\d{1,2}) ?[xX*]", name)) else ""
             raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}{part}")
         if alone := alone or self._accelerator_in(plain):
             some = "" if self.accelerators[alone].link else f"4x{alone} is a machine of four; "

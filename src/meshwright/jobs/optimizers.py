@@ -39,6 +39,19 @@ def optimizer_named(name: str, *, momentum: float = 0.0) -> str | None:
     return "sgd-momentum" if found == "sgd" and momentum else found
 
 
+def planner_name(name: str) -> str | None:
+    """Return the planner's whole name of what a trainer calls an optimiser: "paged_adamw_32bit" is "paged-adamw-fp32".
+
+    None for one that it has no moments of.
+    """
+    found, plain = optimizer_named(name), _plain(name)
+    if found is None:
+        return None
+    single = "-fp32" if found == "adamw" and SINGLE.fullmatch(plain) else ""
+    paged = "paged-" if plain.startswith("paged") and (single or found in PAGED) else ""
+    return f"{paged}{found}{single}"
+
+
 def read_optimizer(draft: Draft, keys: Keys, *names: str, momentum: float = 0.0) -> None:
     """Take the optimiser under the first of some keys that is set; one that only the running job knows is assumed."""
     key = keys.find(*names)

@@ -447,6 +447,29 @@ def test_a_layout_that_its_own_ranks_contradict_is_told_what_goes(capsys, layout
     assert told in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize("more", [("--mfu", "0.4"), ("--target-days", "30"), ("--layout", "dp=16,zero=3,mbs=2")])
+def test_a_budget_of_less_than_a_step_is_asked_for_its_unit(capsys, more):
+    assert run_command([*SMALL, *more, "--tokens", "15"]) == 2
+    assert "--tokens 15: fewer than the 262,144 of one step; 15T are 15 trillion" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("adamw_torch_fused", "adamw"),
+        ("paged_adamw_8bit", "paged-adam8bit"),
+        ("adamw8bit", "adam8bit"),
+        ("paged_adamw_32bit", "paged-adamw-fp32"),
+    ],
+)
+def test_an_optimiser_by_its_trainers_name_is_the_planners(capsys, theirs, ours):
+    words = [*SMALL, "--layout", "dp=16,zero=3,mbs=2", "--stack", "trl", "--json"]
+    asked, known = (answer(capsys, *words, "--optimizer", name) for name in (theirs, ours))
+
+    assert asked.out == known.out
+    assert f"note: --optimizer {theirs} is {ours}" in asked.err
+
+
 def test_the_days_of_a_training_come_with_the_gpu_hours_that_are_paid_for(capsys):
     text = answer(capsys, *SMALL, "--layout", "dp=16,zero=3,mbs=2", "--tokens", "1T", "--json").out
     training = json.loads(text)["training"]

@@ -99,8 +99,17 @@ def state_bytes(parameters: float, moment_bytes: float = ADAM_MOMENT_BYTES) -> f
 
 
 def training_days(tokens: float, tokens_per_step: float, step_time_s: float) -> float:
-    """Return how long a token budget lasts."""
+    """Return how long a token budget lasts; InputError for one of less than a step."""
+    check_budget(tokens, tokens_per_step)
     return tokens / tokens_per_step * step_time_s / DAY_S
+
+
+def check_budget(tokens: float, tokens_per_step: float) -> None:
+    """Raise InputError for a budget of tokens that is less than one step."""
+    if tokens < tokens_per_step:
+        raise InputError(
+            f"--tokens {tokens:,.0f}: fewer than the {tokens_per_step:,.0f} of one step; 15T are 15 trillion"
+        )
 
 
 def gpu_hours(days: float, gpus: int) -> float:

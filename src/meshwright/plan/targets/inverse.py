@@ -26,6 +26,7 @@ from ..analytic.quantities import Array
 from ..layouts.filters import in_its_orders
 from ..search.explore import compute_bound_s, explore, sorted_by_fit, space_of, times_in_chunks
 from .alternatives import FUTILE, Target, TargetAlternative, at_peak_s, beyond, fastest_layout, other_means
+from .envelope import check_budget
 
 Quantity = Literal["inter", "intra", "latency"]
 FINER = 7  # numbers of GPUs that are tried between one that meets a target and the one before
@@ -121,6 +122,7 @@ def step_time_for_days(setting: Setting, days: float, tokens: float) -> float:
     """Return the step time at which a token budget lasts `days` days."""
     if days <= 0 or tokens <= 0:
         raise InputError("--target-days and --tokens: expected more than 0")
+    check_budget(tokens, setting.global_batch * setting.seq_len)
     return days * 86400.0 * setting.global_batch * setting.seq_len / tokens
 
 
