@@ -71,3 +71,9 @@ def test_several_machines_without_a_known_network_need_the_rate_of_one(catalogue
     assert joined.groups[0].node_bandwidth_bytes_per_s == 25e9 / 8
     with pytest.raises(InputError, match="2 nodes: "):
         cluster_by_name(catalogue, name, 4)
+
+
+@pytest.mark.parametrize("name", ["2xA100-80GB", "16xH100"])
+def test_fewer_or_more_than_a_listed_node_has_are_a_number_of_gpus(catalogue, name):
+    with pytest.raises(InputError, match=f"`--gpus {name.partition('x')[0]}` says how many"):
+        cluster_by_name(catalogue, name, None)

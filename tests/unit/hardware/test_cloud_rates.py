@@ -98,3 +98,11 @@ def test_a_network_that_no_cloud_publishes_is_marked_as_assumed(key):
 
     assert nics is not None
     assert nics.source == "assumed"
+
+
+@pytest.mark.parametrize(
+    ("instance", "gib"),
+    [("p4d.24xlarge", 1152), ("p5.48xlarge", 2048), ("ND96isr_H100_v5", 1900), ("a3-megagpu-8g", 1872e9 / 2**30)],
+)
+def test_the_memory_of_a_cloud_instance_holds_what_leaves_its_gpus(instance, gib):
+    assert CATALOGUE.node(instance).host_memory.number == pytest.approx(gib * 2**30)
