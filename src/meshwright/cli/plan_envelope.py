@@ -16,6 +16,7 @@ LITTLE = 0.01  # of the FLOPs
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..cluster.graph import NodeGroup
     from ..hardware import Catalogue
     from ..plan.model_facts import ModelFacts
     from ..plan.targets.envelope import Question
@@ -24,22 +25,12 @@ if TYPE_CHECKING:
 
 def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
-    from ..plan.clusters.machines import cluster_by_name, node
     from ..plan.model_facts import sentence
     from ..plan.targets.envelope import envelope
     from ..report.planning import show_envelope
 
-    cluster = given.cluster
-    assert cluster is not None
-    group = node(
-        cluster_by_name(
-            catalogue,
-            cluster,
-            given.gpus,
-            intra_bytes_per_s=optional(parse_rate, given.intra, "--intra"),
-            inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),
-        )
-    )
+    assert given.cluster is not None
+    group, unjoined = _nodes(given, catalogue)
     question = _question(given, model, given.gpus or group.gpus)
     result, facts = envelope(question, group), _facts(model, given.seq_len, question.seq_len)
     if given.as_json:
@@ -48,9 +39,32 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
         if facts:
             console.print(sentence(facts), highlight=False)
         show_envelope(console, result)
-        for note in _scores_left_out(facts, question):
+        for note in [*unjoined, *_scores_left_out(facts, question)]:
             console.print(f"note: {note}", highlight=False)
     return 0
+
+
+def _nodes(given: PlanOptions, catalogue: "Catalogue") -> tuple["NodeGroup", list[str]]:
+    """Return the nodes, and why nothing is said of the links between them where an MFU is given and these are unknown.
+
+    An MFU contains what communication costs, so that days and GPUs by one need no network.
+    """
+    from ..plan.clusters.machines import cluster_by_name, node
+
+    assert given.cluster is not None
+    rates = {
+        "intra_bytes_per_s": optional(parse_rate, given.intra, "--intra"),
+        "inter_bytes_per_s": optional(parse_rate, given.inter, "--inter"),
+    }
+    try:
+        return node(cluster_by_name(catalogue, given.cluster, given.gpus, **rates)), []
+    except InputError as error:
+        if given.mfu is None or given.gpus is None:
+            raise
+        one = node(cluster_by_name(catalogue, given.cluster, None, **rates))
+        if given.gpus <= one.gpus or given.gpus % one.gpus:
+            raise
+        return msgspec.structs.replace(one, nics=0), [f"{error}: the links between nodes are left out"]
 
 
 def _scores_left_out(facts: "ModelFacts | None", question: "Question") -> list[str]:

@@ -470,6 +470,17 @@ def test_an_optimiser_by_its_trainers_name_is_the_planners(capsys, theirs, ours)
     assert f"note: --optimizer {theirs} is {ours}" in asked.err
 
 
+@pytest.mark.parametrize(("cluster", "gpus"), [("tpu-v4", "6144"), ("8xA100-80GB", "384")])
+def test_days_by_an_mfu_need_no_network_between_the_nodes(capsys, cluster, gpus):
+    words = ["plan", "--params", "100B", "--seq-len", "2048", "--global-batch", "2048", "--cluster", cluster]
+    text = answer(capsys, *words, "--gpus", gpus, "--mfu", "40%", "--tokens", "300B").out
+
+    assert "GPU-hours" in text
+    assert "the links between nodes are left out" in " ".join(text.split())
+    assert "traffic between nodes" not in text
+    assert "nothing to exchange" not in text
+
+
 def test_the_days_of_a_training_come_with_the_gpu_hours_that_are_paid_for(capsys):
     text = answer(capsys, *SMALL, "--layout", "dp=16,zero=3,mbs=2", "--tokens", "1T", "--json").out
     training = json.loads(text)["training"]

@@ -138,7 +138,14 @@ def envelope(question: Question, group: NodeGroup) -> Envelope:
         lines=tuple(lines),
         in_sequence=spans.in_sequence(),
         overlapped=overlapped,
-        verdict=_verdict(question, comm_s, backward_s, flops_s, step_s),
+        verdict=_verdict(
+            question,
+            comm_s,
+            backward_s,
+            flops_s,
+            step_s,
+            unjoined=not group.node_bandwidth_bytes_per_s and question.gpus > group.gpus,
+        ),
         warnings=tuple(_warnings(question, group, flops_s, comm_s, backward_s)),
     )
 
@@ -188,6 +195,8 @@ def _traffic(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
     copies = q.gpus // held if held > inside else nodes
     if nodes > 1 and copies > 1:
         rate = group.node_bandwidth_bytes_per_s * group.scale_up_gpus / group.gpus
+        if not rate and q.whole_step:
+            return lines
         if not rate:
             raise InputError(f"{group.type}: no network between nodes is known; give --inter")
         in_node = size * min(1.0, inside / held)
@@ -279,7 +288,9 @@ def _gpus_for_days(q: Question, flops: float, peak: float) -> list[ArithmeticLin
     return [ArithmeticLine("GPUs for these days", how, gpus, f"{gpus:,}")]
 
 
-def _verdict(q: Question, comm_s: float, backward_s: float, compute_s: float, step_s: float) -> str:
+def _verdict(q: Question, comm_s: float, backward_s: float, compute_s: float, step_s: float, *, unjoined: bool) -> str:
+    if unjoined:
+        return f"the links between nodes are not known, and an MFU contains them; a step takes {format_time(step_s)}"
     if not comm_s:
         alone = "one GPU" if q.gpus == 1 else "one copy of the state"
         return f"{alone}: nothing to exchange; a step takes {format_time(step_s)}"
