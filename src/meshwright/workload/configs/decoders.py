@@ -310,7 +310,7 @@ def experts_of(c: ConfigReader, traits: Traits, *, gated: bool) -> Experts:
     if not width:
         raise ValueError(f"{c.found('expert_size')}: expected 1 or more, got {width}")
     c.skip("intermediate_size")
-    shared = c.whole("shared_size", 0) or c.whole("shared_experts", int(traits.one_shared)) * width
+    shared = _shared(c, width, traits)
     top = c.whole("experts_per_token")
     if traits.top not in {0, top}:
         raise ValueError(
@@ -333,6 +333,17 @@ def experts_of(c: ConfigReader, traits: Traits, *, gated: bool) -> Experts:
             f"{c.found('experts_per_token')}: experts_per_token: expected 1 to {found.count}, got {found.top}"
         )
     return found
+
+
+def _shared(c: ConfigReader, width: int, traits: Traits) -> int:
+    """Return the width of the shared network: the one that is said, or that of its number of experts."""
+    said = c.whole("shared_size", 0)
+    if not said:
+        return c.whole("shared_experts", int(traits.one_shared)) * width
+    many = c.alone(c.found("shared_experts"))
+    if many == 1 or (isinstance(many, int) and many * width == said):
+        c.skip("shared_experts")  # it says the same
+    return said
 
 
 def _groups(c: ConfigReader) -> dict[str, int]:

@@ -8,6 +8,7 @@ from .decoders import Traits, decoder
 from .hybrids import HYBRIDS
 from .others import OTHERS, molmo2, openai_gpt
 from .reader import ConfigReader
+from .remote import REMOTE
 from .windows import gpt_neo
 
 Recipe = Callable[[ConfigReader], Architecture]
@@ -31,7 +32,7 @@ GEMMA2 = Traits(
 GEMMA3 = Traits(tied=True, norms=4, every=("sliding_window_pattern", 6), head_norms=True, network_bias=False)
 MINIMAX_M2 = (
     *("mlp_intermediate_size", "use_qk_norm", "qk_norm_type", "use_routing_bias", "layernorm_mlp_beta"),
-    *("layernorm_full_attention_beta", "layernorm_linear_attention_beta"),
+    *("layernorm_full_attention_beta", "layernorm_linear_attention_beta", "max_model_len"),
     *("use_mtp", "num_mtp_modules", "mtp_transformer_layers"),  # which predict further tokens: left out
 )
 # keys of Command R7B's and Command A's files, and of Hunyuan's, which hold what their classes do anyway
@@ -83,6 +84,10 @@ DECODERS: dict[str, Traits] = {
         Traits(qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)),
     ),
     "apertus": Traits(gated=False, head_norms=True, passed=("qk_norm", "post_norm")),
+    # InternLM 2 and 2.5 keep queries, keys and values in one matrix (internlm/internlm2-7b:modeling_internlm2.py)
+    "internlm2": Traits(qkv_bias=("bias",), out_bias=("bias",), network_bias=False),
+    # Baichuan 1 and 2: as Llama; of 13 B with ALiBi (baichuan-inc/Baichuan2-13B-Base:modeling_baichuan.py)
+    "baichuan": Traits(qkv_bias=False, out_bias=False, network_bias=False),
     "internlm3": Traits(qkv_bias=("qkv_bias",), out_bias=("bias",), network_bias=("bias",)),
     "minicpm3": Traits(latent=True, passed=("dim_model_base",)),
     "ministral": MISTRAL,
@@ -236,4 +241,5 @@ RECIPES: dict[str, Recipe] = {
     "molmo2_text": partial(molmo2, traits=Traits(head_norms=True, out_bias=False, network_bias=False)),
     **HYBRIDS,
     **OTHERS,
+    **REMOTE,
 }

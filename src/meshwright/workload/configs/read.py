@@ -1,16 +1,19 @@
 """From a config.json to an Architecture: unknown keys are refused by name, assumptions are listed."""
 
+import difflib
 import functools
 import json
+import re
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ...errors import InputError, nearest
+from ...errors import InputError
 from ...quantities import MOST_COUNT
 from ..architecture import Architecture
+from . import vision
 from .composites import COMPOSITES
 from .families import RECIPES
 from .ignored import is_ignored
@@ -25,6 +28,7 @@ HEADS = (
     "ForImageClassification",
     "ForPreTraining",
     "MTModel",
+    "ChatGLMModel",
 )
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")  # where a vision model keeps its text model
 
@@ -69,6 +73,7 @@ def architecture_of(
         raise InputError(
             f"{where}: {found.ignored[0]}: not understood for model_type {kind}, and it may change the size "
             f"({len(found.ignored)} such: {', '.join(found.ignored)}); --allow-unknown passes over it"
+            f"{_class_of(config, kind)}"
         )
     _refuse_huge(msgspec.to_builtins(found.architecture), where)
     named = msgspec.structs.replace(found.architecture, name=name)
@@ -106,19 +111,51 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
     """Return the model type; one that is not known where its text model is, `alone`, may stand for it."""
     kind = config.get("model_type")
     if kind is None:
-        raise InputError(f"{where}: model_type: missing (expected a word such as llama)")
+        raise InputError(f"{where}: model_type: missing ({_instead_of_type(config)})")
     if not isinstance(kind, str):
         raise InputError(f"{where}: model_type: expected a word, got {kind!r}")
     if kind not in RECIPES and kind not in COMPOSITES:
         inside = _inside(config)
         text = config[inside].get("model_type") if inside else None
-        if not isinstance(text, str) or text not in RECIPES:
-            raise InputError(f"{where}: model_type: {kind} is not known ({nearest(kind, model_types())})")
+        if not isinstance(text, str) or text not in {*RECIPES, *COMPOSITES}:
+            raise InputError(f"{where}: model_type: {kind} is not known ({_like(kind)}{UNKNOWN_TYPE})")
         if not alone:
             raise InputError(
                 f"{where}: model_type: {kind} is not known, but {inside} is a {text}: --allow-unknown plans it alone"
             )
     return kind
+
+
+UNKNOWN_TYPE = (
+    "where its layers are those of a type that is known, such as llama, mixtral or deepseek_v3, a copy of the file "
+    "with that model_type and its keys is read"
+)
+
+
+def _like(kind: str) -> str:
+    """Return a hint of the model types that are written much the same, nothing where none is."""
+    close = difflib.get_close_matches(kind, model_types(), n=1, cutoff=0.8)
+    return f"did you mean {close[0]}? " if close else ""
+
+
+def _class_of(config: Mapping[str, Any], kind: str) -> str:
+    """Return a hint where the class that a config names is that of another model type."""
+    first = next(iter(config.get("architectures") or []), "")
+    plain = {re.sub("[_-]", "", name): name for name in model_types()}
+    found = plain.get(re.sub(f"({'|'.join(HEADS)})$", "", first).lower(), kind)
+    return "" if found == kind else f"; {first} is the class of model_type {found}"
+
+
+def _instead_of_type(config: Mapping[str, Any]) -> str:
+    """Return what to give in place of a file that is no config.json of a language model."""
+    made = config.get("_class_name")
+    if isinstance(made, str):
+        return f"{made} is a part of diffusers: its models of images and videos are not counted; --params takes a size"
+    if "weight_map" in config:
+        return "this is an index of weights; take the config.json beside it"
+    if "n_layers" in config and "dim" in config:
+        return "this has the keys of Meta's or Mistral's params.json; take the config.json of the same model"
+    return "expected a word such as llama"
 
 
 def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unknown: bool) -> None:
@@ -153,7 +190,8 @@ def _text_alone(config: Mapping[str, Any], kind: str, where: str) -> Described:
     assert inside is not None
     tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     text = {**tied, **config[inside]}
-    found = _single(text, text["model_type"], f"{where}: {inside}")
+    read = _composite if text["model_type"] in COMPOSITES else _single
+    found = read(text, text["model_type"], f"{where}: {inside}")
     rest = {key: value for key, value in config.items() if key != inside}
     beside = _beside({key: value for key, value in rest.items() if key != "model_type"}, found.architecture, where)
     told = f"{inside} alone: parts of {kind} beside it, such as encoders, are not counted"
@@ -206,7 +244,8 @@ def _encoders(config: Mapping[str, Any], kind: str, width: int, where: str) -> t
         if tower is None or (part in composite.optional and config.get(part) is None):
             continue
         joined = {key: value for key, value in own.items() if key not in composite.beside} | beside
-        usual = config_defaults().get(f"{kind}/{part.removesuffix('_config')}", {})
+        assumed = vision.sight_defaults(tower, own) or f"{kind}/{part.removesuffix('_config')}"
+        usual = config_defaults().get(assumed, {})
         reader = ConfigReader(joined, usual, f"{where}: {part}")
         reader.skip("model_type")
         towers += (one := tower(reader, width))

@@ -59,13 +59,20 @@ def xlstm(c: ConfigReader) -> Architecture:
     inner = _rounded(hidden, c.value("ffn_proj_factor"), c.whole("ffn_round_up_to_multiple_of"))
     if keys % heads or values % heads:
         raise ValueError(f"num_heads: {heads} does not divide {keys} and {values}, the widths of keys and values")
+    last = c.flag("add_out_norm", default=True)
     if c.value("weight_mode", "single") not in ("single", "fused"):
         raise ValueError("weight_mode: expected single or fused")
     if c.value("embedding_dim", hidden) != hidden or c.value("num_blocks", count) != count:
         raise ValueError("embedding_dim, num_blocks: expected hidden_size and num_hidden_layers")
     if c.flag("tied"):
         raise ValueError("tie_word_embeddings: expected false: its class has an output of its own")
-    biased, last = c.flag("use_bias"), c.flag("add_out_norm", default=True)
+    if c.given("head_dim") and c.whole("head_dim") * heads != values:
+        raise ValueError(f"head_dim: expected {values // heads}, the width of values / num_heads")
+    if c.whole("mlstm_round_up_to_multiple_of", 64) != 64:
+        raise ValueError("mlstm_round_up_to_multiple_of: expected 64, which its class takes")
+    if c.flag("add_post_blocks_norm", default=last) != last:
+        raise ValueError("add_post_blocks_norm: expected what add_out_norm says")
+    biased = c.flag("use_bias")
     c.skip(
         "chunkwise_kernel",
         "sequence_kernel",

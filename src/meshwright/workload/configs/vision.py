@@ -3,6 +3,9 @@
 Each function takes the keys of `vision_config` and the width of the text model.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from .reader import ConfigReader
 
 
@@ -46,18 +49,59 @@ def clip(c: ConfigReader) -> int:
     return width * (1 + pixels + patches + 1 + 4) + c.layers() * block(width, c.whole("intermediate_size"))
 
 
+def _pixtral_alone(c: ConfigReader) -> int:
+    """Return the parameters of Mistral's encoder without what merges its patches."""
+    width = c.whole("hidden_size")
+    pixels, _ = _patches(c)
+    c.whole("num_attention_heads")
+    c.skip("head_dim", "vocab_size", "tie_word_embeddings")
+    layers = c.layers() * block(width, c.whole("intermediate_size"), bias=False, gated=True, norm_bias=False)
+    return width * (pixels + 1) + layers
+
+
+SIGHTS = {"clip_vision_model": clip, "siglip_vision_model": siglip, "pixtral": _pixtral_alone}
+SIGHT_DEFAULTS = {"siglip_vision_model": "deepseek_vl/vision", "pixtral": "mistral3/vision"}  # in defaults.json
+OTHER_SIGHTS = ("siglip2_vision_model", "dinov2", "dinov2_with_registers", "internvl_vision", "vit", "beit")
+
+
+def sight(c: ConfigReader, usual: str) -> int:
+    """Return the parameters of an encoder of the type that `vision_config` names, of the `usual` one where it does not.
+
+    Raises ValueError at a type that is not counted.
+    """
+    kind = c.alone("model_type") or usual
+    if kind not in SIGHTS:
+        raise ValueError(f"vision_config: model_type: expected {', '.join(SIGHTS)}, got {kind!r}")
+    return SIGHTS[kind](c)
+
+
+def sight_defaults(tower: Callable[[ConfigReader, int], int], own: Mapping[str, Any]) -> str | None:
+    """Return where the defaults of the encoder's own type stand, None where those of the model's type hold."""
+    if tower not in CHOOSE or not own:
+        return None
+    named = own.get("model_type") or CHOOSE[tower]
+    return SIGHT_DEFAULTS.get(named) if isinstance(named, str) else None
+
+
+def only(c: ConfigReader, usual: str) -> None:
+    """Raise ValueError where `vision_config` names an encoder other than the one that is counted."""
+    kind = c.alone("model_type")
+    if kind != usual and kind in (*SIGHTS, *OTHER_SIGHTS):
+        raise ValueError(f"vision_config: model_type: expected {usual}, got {kind!r}")
+
+
 def llava(c: ConfigReader, text: int) -> int:
-    """Return a CLIP encoder and two projections."""
-    return clip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
+    """Return an encoder, CLIP's where none is named, and two projections."""
+    return sight(c, "clip_vision_model") + text * (c.whole("hidden_size") + 1 + text + 1)
 
 
 def deepseek_vl(c: ConfigReader, text: int) -> int:
-    """Return a SigLIP encoder and two projections."""
-    return siglip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
+    """Return an encoder, SigLIP's where none is named, and two projections."""
+    return sight(c, "siglip_vision_model") + text * (c.whole("hidden_size") + 1 + text + 1)
 
 
 def llava_next(c: ConfigReader, text: int) -> int:
-    """Return a CLIP encoder, two projections and the vector that ends a row of patches."""
+    """Return what LLaVA has, and the vector that ends a row of patches."""
     return llava(c, text) + text
 
 
@@ -68,15 +112,15 @@ def llava_next_video(c: ConfigReader, text: int) -> int:
 
 
 def llava_onevision(c: ConfigReader, text: int) -> int:
-    """Return a SigLIP encoder, two projections and the vector that ends a row of patches."""
-    return siglip(c) + text * (c.whole("hidden_size") + 1 + text + 1 + 1)
+    """Return an encoder, SigLIP's where none is named, two projections and the vector that ends a row of patches."""
+    return sight(c, "siglip_vision_model") + text * (c.whole("hidden_size") + 1 + text + 1 + 1)
 
 
 def vipllava(c: ConfigReader, text: int) -> int:
-    """Return a CLIP encoder, a norm over the features of several of its layers, and two projections."""
+    """Return an encoder as LLaVA's, a norm over the features of several of its layers, and two projections."""
     layers = c.value("vision_feature_layer", [-2, -5, -8, -11, 6])
     width = c.whole("hidden_size") * (len(layers) if isinstance(layers, list) else 1)
-    return clip(c) + 2 * width + text * (width + 1 + text + 1)
+    return sight(c, "clip_vision_model") + 2 * width + text * (width + 1 + text + 1)
 
 
 def cohere2(c: ConfigReader, text: int) -> int:
@@ -87,11 +131,12 @@ def cohere2(c: ConfigReader, text: int) -> int:
     )
     if inner % 2:
         raise ValueError(f"alignment_intermediate_size: expected an even number, got {inner}")
-    return siglip(c) + inner * (joined + 1) + text * (inner // 2 + 1)
+    return sight(c, "siglip_vision_model") + inner * (joined + 1) + text * (inner // 2 + 1)
 
 
 def lfm2(c: ConfigReader, text: int) -> int:
     """Return a SigLIP 2 encoder, whose table of positions is stretched over an image, and its projector."""
+    only(c, "siglip2_vision_model")
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     c.whole("num_attention_heads")
     c.skip(*LFM2_PASSED)
@@ -124,6 +169,7 @@ def idefics3(c: ConfigReader, text: int) -> int:
 
 def gemma3(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder and a projection behind a norm."""
+    only(c, "siglip_vision_model")
     width = c.whole("hidden_size")
     return siglip(c) + width * text + width
 
@@ -131,17 +177,15 @@ def gemma3(c: ConfigReader, text: int) -> int:
 def paligemma(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder and one projection."""
     del text
+    only(c, "siglip_vision_model")
     return siglip(c) + (c.whole("hidden_size") + 1) * c.whole("projection_dim", 2048)
 
 
 def pixtral(c: ConfigReader, text: int) -> int:
     """Return Mistral's encoder, its merger of patches and two projections."""
+    only(c, "pixtral")
     width, merged = c.whole("hidden_size"), c.whole("spatial_merge_size", 2) ** 2
-    pixels, _ = _patches(c)
-    c.whole("num_attention_heads")
-    c.skip("head_dim", "vocab_size")
-    layers = c.layers() * block(width, c.whole("intermediate_size"), bias=False, gated=True, norm_bias=False)
-    return width * (pixels + 1) + layers + width + merged * width * width + text * (width + text)
+    return _pixtral_alone(c) + width + merged * width * width + text * (width + text)
 
 
 def _qwen_patch(c: ConfigReader, width: int) -> int:
@@ -212,6 +256,7 @@ def qwen3_vl(c: ConfigReader, text: int) -> int:
 
 def glm4v(c: ConfigReader, text: int) -> int:
     """Return the encoder of GLM-4.1V: gated networks, positions by table, a convolution that merges patches."""
+    only(c, "glm4v_vision")
     width, out, merge = c.whole("hidden_size"), c.whole("out_hidden_size"), c.whole("spatial_merge_size")
     pixels, patches = _patches(c)
     c.whole("num_attention_heads")
@@ -222,8 +267,25 @@ def glm4v(c: ConfigReader, text: int) -> int:
     return ends + patches * width + c.layers() * layer + merger
 
 
+KIMI = {  # names of the published files, and those of the library's class
+    **{f"vt_{name}": name for name in ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")},
+    **{f"init_{name}": name for name in ("pos_emb_height", "pos_emb_width", "pos_emb_time")},
+    "mm_hidden_size": "projection_hidden_size",
+}
+
+
+def _published_kimi(c: ConfigReader, text: int) -> ConfigReader:
+    """Return the reader of Kimi K2.5's encoder by the class's names, whichever the file has."""
+    if c.value("mm_projector_type", "patchmerger") != "patchmerger" or c.value("text_hidden_size", text) != text:
+        raise ValueError(f"vision_config: mm_projector_type, text_hidden_size: expected patchmerger, and {text}")
+    given = {name: c.value(old) for old, name in KIMI.items() if c.given(old)}
+    c.skip("merge_type", "pos_emb_type", "video_attn_type", "projector_ln_eps")
+    return c.changed(given)
+
+
 def kimi_k25(c: ConfigReader, text: int) -> int:
     """Return the encoder of Kimi K2.5 (MoonViT), a table of positions, and two projections of merged patches."""
+    c = _published_kimi(c, text)
     width, patch = c.whole("hidden_size"), c.whole("patch_size")
     merge = c.numbers("merge_kernel_size") or [2, 2]
     c.whole("num_attention_heads")
@@ -285,7 +347,7 @@ def aya_vision(c: ConfigReader, text: int) -> int:
     )
     if inner % 2:
         raise ValueError(f"alignment_intermediate_size: expected an even number, got {inner}")
-    return siglip(c) + 2 * joined + inner * (joined + 1) + text * (inner // 2 + 1)
+    return sight(c, "siglip_vision_model") + 2 * joined + inner * (joined + 1) + text * (inner // 2 + 1)
 
 
 def aria(c: ConfigReader, text: int) -> int:
@@ -360,3 +422,10 @@ def mllama_tower(c: ConfigReader, text: int) -> int:
     layers = c.layers() * layer + c.whole("num_global_layers") * (layer + 2)
     tables = 3 + (patches + 1) * width * (1 + rows * tiles) + 2 * rows * tiles * width
     return width * (1 + pixels + 4) + tables + layers + text * (c.whole("vision_output_dim") + 1)
+
+
+# encoders that take the type that `vision_config` names, and the type of each where it names none
+CHOOSE: dict[Callable[[ConfigReader, int], int], str] = {
+    **dict.fromkeys((llava, llava_next, llava_next_video, vipllava), "clip_vision_model"),
+    **dict.fromkeys((llava_onevision, deepseek_vl, cohere2, aya_vision), "siglip_vision_model"),
+}

@@ -21,7 +21,12 @@ PARTS = ("text_config", "vision_config", "audio_config")
 BESIDE = ("vision", "visual", "audio", "projector", "embed_vision")  # parts that no token of text passes
 ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the form of one of the library's
 # model types that the library has no code for: published counts alone tell whether they are read rightly
-STRANGERS = frozenset({"bailing_moe_v2", "minimax_m1", "minimax_text_01"})
+STRANGERS = frozenset(
+    {
+        *("bailing_moe_v2", "minimax_m1", "minimax_text_01", "internlm2", "baichuan", "chatglm", "arctic"),
+        "phi3small",
+    }
+)
 TEXTS = (
     "AutoModelForImageTextToText",
     "AutoModelForCausalLM",

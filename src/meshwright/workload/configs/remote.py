@@ -1,0 +1,79 @@
+"""Decoders whose code lies beside their weights (`auto_map`) and not in the library: ChatGLM, Arctic, Phi-3-small."""
+
+import msgspec
+
+from ..architecture import Architecture
+from ..kinds import Attention, Dense, LayerKind
+from .decoders import Traits, attention_of_config, decoder, even, experts_of, made
+from .reader import ConfigReader
+
+
+def chatglm(c: ConfigReader) -> Architecture:
+    """Return ChatGLM 2 and 3 and GLM-4 as first published (THUDM/glm-4-9b:modeling_chatglm.py)."""
+    heads, grouped = c.whole("num_attention_heads"), c.flag("multi_query_attention")
+    groups = c.whole("multi_query_group_num", 1)
+    if c.whole("pre_seq_len", 0) or c.flag("prefix_projection"):
+        raise ValueError("pre_seq_len: expected none: prefixes that are trained are not counted")
+    if not c.flag("post_layer_norm", default=True) or not c.flag("rmsnorm", default=True):
+        raise ValueError("post_layer_norm, rmsnorm: expected true")
+    c.skip("apply_residual_connection_post_layernorm", "apply_query_key_layer_scaling", "original_rope")
+    c.skip("bias_dropout_fusion", "fp32_residual_connection", "vocab_size", "classifier_dropout", "quantization_bit")
+    sizes = {
+        "vocab_size": c.whole("padded_vocab_size"),
+        "head_dim": c.whole("kv_channels", even(c.whole("hidden_size"), heads)),
+        "num_key_value_heads": groups if grouped else heads,
+    }
+    biased = c.flag("add_bias_linear")
+    return decoder(
+        c.changed(sizes), Traits(qkv_bias=c.flag("add_qkv_bias") or biased, out_bias=biased, network_bias=biased)
+    )
+
+
+def arctic(c: ConfigReader) -> Architecture:
+    """Return Arctic: experts, and beside them a dense network as wide as the stream (Snowflake: modeling_arctic.py)."""
+    count, hidden, every = c.layers(), c.whole("hidden_size"), max(c.whole("moe_layer_frequency", 2), 1)
+    beside = c.flag("use_residual") and c.flag("parallel_attn_mlp_res")
+    if beside != c.flag("use_residual"):
+        raise ValueError("parallel_attn_mlp_res: expected what use_residual says")
+    c.skip("enc_index", "moe_eval_capacity_factor", "moe_train_capacity_factor", "moe_min_capacity", "quantization")
+    c.skip("moe_token_dropping", "enable_expert_tensor_parallelism", "num_kv_heads_per_group")
+    window = c.whole("sliding_window", 0)
+    full = msgspec.structs.replace(attention_of_config(c), window=window)
+    routed = msgspec.structs.replace(experts_of(c, Traits(), gated=True), shared=hidden * beside)
+    dense = Dense(width=c.whole("intermediate_size"))
+    layers = [
+        LayerKind(mixer=full, network=routed, small=(2 + beside) * hidden)
+        if (i + 1) % every == 0
+        else LayerKind(mixer=full, network=dense, small=2 * hidden)
+        for i in range(count)
+    ]
+    return made(c, Traits(), layers)
+
+
+PHI3_SMALL = Traits(layer_norm=True, qkv_bias=True, out_bias=True, network_bias=True, tied=True)
+BLOCK_SPARSE = "block-sparse attention in {count} layers is counted as if each token met all before it"
+
+
+def phi3_small(c: ConfigReader) -> Architecture:
+    """Return Phi-3-small (microsoft/Phi-3-small-8k-instruct:modeling_phi3_small.py)."""
+    hidden, count = c.whole("hidden_size"), c.layers()
+    width, factor = c.whole("ff_intermediate_size", 0), c.whole("ff_dim_multiplier", 0)
+    if width and factor:
+        raise ValueError("ff_dim_multiplier: expected none beside ff_intermediate_size")
+    if c.value("hidden_act", "gegelu") != "gegelu":
+        raise ValueError("hidden_act: expected gegelu")
+    whole = c.whole("dense_attention_every_n_layers", 0)
+    c.skip(*(f"blocksparse_{what}" for what in SPARSE), "gegelu_limit", "gegelu_pad_to_256", "reorder_weights")
+    c.skip("mup_use_scaling", "mup_attn_multiplier", "pad_sequence_to_multiple_of_64", "attention_bias")
+    sparse = count - (count // whole if whole else 0)
+    if sparse:
+        c.assumed.append(BLOCK_SPARSE.format(count=sparse))
+    mixer: Attention = attention_of_config(c)
+    network = Dense(width=width or factor * hidden)
+    biases = (mixer.heads + 2 * mixer.kv_heads) * mixer.head_dim + hidden + 2 * network.width + hidden
+    layer = LayerKind(mixer=mixer, network=network, small=4 * hidden + biases)
+    return made(c, PHI3_SMALL, [layer] * count)
+
+
+SPARSE = ("block_size", "homo_head_pattern", "num_local_blocks", "triton_kernel_block_size", "vert_stride")
+REMOTE = {"chatglm": chatglm, "arctic": arctic, "phi3small": phi3_small}

@@ -1,0 +1,178 @@
+"""config.json files as they are published: keys of other code, encoders of another type, types without a class."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.workload.configs import architecture_of
+from tests.unit.workload.configs import library
+
+TEXT = {"model_type": "qwen2", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2} | {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+}
+SIGHT = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4}
+WITH_SIGHT = ("llava", "llava_next", "llava_onevision", "vipllava", "aya_vision", "deepseek_vl")
+TOWERS = ("clip_vision_model", "siglip_vision_model", "pixtral", None)
+
+
+def parameters(config):
+    return architecture_of(config).architecture.parameters
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+@pytest.mark.parametrize("kind", WITH_SIGHT)
+def test_an_encoder_is_counted_as_the_type_that_it_names(kind, tower):
+    pytest.importorskip("transformers")
+    named = {"model_type": tower} if tower else {}
+    config = {"model_type": kind, "tie_word_embeddings": False, "text_config": TEXT}
+    config |= {"vision_config": {**named, **SIGHT, "image_size": 224, "patch_size": 14}}
+
+    assert parameters(config) == library.parameters(library.model(config))
+
+
+def test_an_encoder_of_another_type_has_the_defaults_of_that_type():
+    pytest.importorskip("transformers")
+    config = {"model_type": "llava", "text_config": TEXT, "vision_config": {"model_type": "pixtral"}}
+    config["tie_word_embeddings"] = False
+
+    assert parameters(config) == library.parameters(library.model(config))
+
+
+@pytest.mark.parametrize(("kind", "tower"), [("llava", "dinov2"), ("mistral3", "siglip_vision_model")])
+def test_an_encoder_whose_type_is_not_counted_is_refused(kind, tower):
+    config = {"model_type": kind, "text_config": TEXT, "vision_config": {"model_type": tower, **SIGHT}}
+
+    with pytest.raises(InputError, match=f"vision_config: model_type: expected .*got '{tower}'"):
+        architecture_of(config)
+
+
+KIMI = {
+    "vt_hidden_size": 64,
+    "vt_intermediate_size": 128,
+    "vt_num_attention_heads": 4,
+    "vt_num_hidden_layers": 2,
+    "init_pos_emb_height": 8,
+    "init_pos_emb_width": 8,
+    "mm_hidden_size": 64,
+    "mm_projector_type": "patchmerger",
+}
+LATENT = {"q_lora_rank": 32, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+DEEPSEEK = TEXT | LATENT | {"model_type": "kimi_k2", "n_routed_experts": 8, "num_experts_per_tok": 2}
+DEEPSEEK |= {"n_shared_experts": 1, "moe_intermediate_size": 64, "first_k_dense_replace": 1, "num_key_value_heads": 4}
+
+
+def test_kimis_encoder_is_read_by_the_names_of_its_published_file():
+    own = {key.removeprefix("vt_").removeprefix("init_"): value for key, value in KIMI.items()}
+    del own["mm_projector_type"], own["mm_hidden_size"]
+    shared = {"model_type": "kimi_k25", "tie_word_embeddings": False, "text_config": DEEPSEEK}
+    by_class = shared | {"vision_config": own, "projection_hidden_size": 64}
+
+    assert parameters(shared | {"vision_config": KIMI}) == parameters(by_class)
+    with pytest.raises(InputError, match="text_hidden_size: expected patchmerger, and 256"):
+        architecture_of(shared | {"vision_config": KIMI | {"text_hidden_size": 512}})
+
+
+LING = TEXT | {"model_type": "bailing_moe_v2", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+LING |= {"moe_shared_expert_intermediate_size": 64, "first_k_dense_replace": 1}
+
+
+def test_a_shared_network_may_be_said_by_its_width_and_by_its_experts_if_both_agree():
+    assert parameters(LING | {"num_shared_experts": 1}) == parameters(LING)
+    with pytest.raises(InputError, match="num_shared_experts: not understood"):
+        architecture_of(LING | {"num_shared_experts": 2})
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("mpt", {"tokenizer_name": "of/some-tokenizer"}),
+        ("recurrent_gemma", {"embeddings_scale_by_sqrt_dim": True}),
+        ("xlstm", {"head_dim": 512, "add_post_blocks_norm": True, "mlstm_round_up_to_multiple_of": 64}),
+        ("xlstm", {"force_bos_token_insert": True}),
+    ],
+)
+def test_keys_that_published_files_have_and_classes_pass_over_change_nothing(kind, keys):
+    plain = library.base(kind) if kind != "mpt" else {"model_type": "mpt"}
+    assert parameters(plain | keys) == parameters(plain)
+
+
+@pytest.mark.parametrize("keys", [{"head_dim": 256}, {"mlstm_round_up_to_multiple_of": 128}])
+def test_such_a_key_with_another_value_is_refused(keys):
+    with pytest.raises(InputError, match=next(iter(keys))):
+        architecture_of({"model_type": "xlstm", "vocab_size": 50304} | keys)
+
+
+WIDE = {"hidden_size": 4096, "num_attention_heads": 32, "torch_dtype": "bfloat16"}
+PUBLISHED = {
+    6_243_584_000: WIDE  # ChatGLM3 6B
+    | {"model_type": "chatglm", "architectures": ["ChatGLMModel"], "num_layers": 28, "ffn_hidden_size": 13696}
+    | {"multi_query_attention": True, "multi_query_group_num": 2, "padded_vocab_size": 65024, "kv_channels": 128}
+    | {"add_qkv_bias": True, "add_bias_linear": False, "seq_length": 8192},
+    7_392_272_384: WIDE  # Phi-3-small
+    | {"model_type": "phi3small", "ff_intermediate_size": 14336, "num_hidden_layers": 32, "num_key_value_heads": 8}
+    | {"vocab_size": 100352, "dense_attention_every_n_layers": 2, "max_position_embeddings": 8192},
+    7_737_708_544: WIDE  # InternLM2.5 7B
+    | {"model_type": "internlm2", "intermediate_size": 14336, "num_hidden_layers": 32, "num_key_value_heads": 8}
+    | {"vocab_size": 92544, "bias": False},
+    7_505_973_248: WIDE  # Baichuan2 7B
+    | {"model_type": "baichuan", "intermediate_size": 11008, "num_hidden_layers": 32, "vocab_size": 125696},
+}
+
+
+@pytest.mark.parametrize("count", PUBLISHED)
+def test_types_whose_code_lies_beside_their_weights_have_the_published_parameters(count):
+    assert parameters(PUBLISHED[count]) == count
+
+
+def test_arctic_has_a_dense_network_beside_its_experts():
+    config = TEXT | {"model_type": "arctic", "num_local_experts": 4, "num_experts_per_tok": 2, "use_residual": True}
+    config |= {"parallel_attn_mlp_res": True, "moe_layer_frequency": 1}
+    attention, expert, dense = 256 * (2 * 256 + 2 * 128), 3 * 256 * 512, 3 * 256 * 256
+
+    layer = attention + 4 * expert + 256 * 4 + dense + 3 * 256
+    assert parameters(config) == 2 * 1000 * 256 + 2 * layer + 256
+
+
+def test_block_sparse_attention_that_is_counted_whole_is_said():
+    small = next(config for config in PUBLISHED.values() if config["model_type"] == "phi3small")
+
+    assert "block-sparse attention in 16 layers" in architecture_of(small).assumed[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"_class_name": "SomeTransformer3DModel", "num_layers": 40}, "a part of diffusers"),
+        ({"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 32000}, "take the config.json"),
+        ({"metadata": {}, "weight_map": {}}, "an index of weights"),
+    ],
+)
+def test_a_file_that_is_no_config_says_what_it_is(config, told):
+    with pytest.raises(InputError, match=told):
+        architecture_of(config)
+
+
+def test_an_unknown_type_is_not_compared_with_names_that_are_nothing_like_it():
+    with pytest.raises(InputError) as told:
+        architecture_of(TEXT | {"model_type": "openelm"})
+
+    assert "did you mean" not in str(told.value)
+    assert "a copy of the file with that model_type and its keys is read" in str(told.value)
+
+
+def test_a_part_that_is_a_known_model_with_encoders_is_planned_alone():
+    thinker = {"model_type": "llava", "text_config": TEXT, "vision_config": SIGHT | {"image_size": 224}}
+    config = {"model_type": "talking", "thinker_config": thinker, "tie_word_embeddings": False}
+
+    with pytest.raises(InputError, match="thinker_config is a llava: --allow-unknown plans it alone"):
+        architecture_of(config)
+    found = architecture_of(config, allow_unknown=True)
+    assert found.architecture.parameters == parameters(thinker | {"tie_word_embeddings": False})
+
+
+def test_a_refused_key_names_the_type_of_the_class_that_the_file_asks_for():
+    config = {"model_type": "minimax", "architectures": ["MiniMaxM2ForCausalLM"], "use_routing_bias": True}
+
+    with pytest.raises(InputError, match="MiniMaxM2ForCausalLM is the class of model_type minimax_m2"):
+        architecture_of(TEXT | config)
