@@ -105,7 +105,9 @@ DECODERS: dict[str, Traits] = {
     "eurobert": Traits(masked=False, passed=("classifier_pooling",)),
     # dense, LayerNorm
     "jais2": Traits(layer_norm=True, gated=False),
-    "cohere": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, head_norms=False),
+    "cohere": Traits(
+        layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, wide_norms=("use_qk_norm",)
+    ),
     "cohere_compass_text": Traits(
         layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, square=True, passed=("pooling",)
     ),
@@ -138,7 +140,13 @@ DECODERS: dict[str, Traits] = {
         windowed=True,
         tied=True,
     ),
-    "stablelm": Traits(layer_norm=True, qkv_bias=("use_qkv_bias",), out_bias=False, network_bias=False),
+    "stablelm": Traits(
+        layer_norm=True,
+        qkv_bias=("use_qkv_bias",),
+        out_bias=False,
+        network_bias=False,
+        wide_norms=("qk_layernorm",),
+    ),
     "nemotron": Traits(layer_norm=True, gated=False),
     **dict.fromkeys(("gpt2", "gpt-sw3"), _old(tied=True, positions="learned")),
     "gpt_neox": _old(qkv_bias=("attention_bias",), out_bias=("attention_bias",), passed=("use_parallel_residual",)),

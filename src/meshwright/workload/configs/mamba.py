@@ -16,6 +16,9 @@ def mamba2(c: ConfigReader, prefix: str, *, norm: bool = True) -> tuple[Mamba2, 
     names = MAMBA_KEYS[prefix]
     wide = c.whole("mamba_expand", 2) * c.whole("hidden_size") if prefix == "mamba" else 0
     spread = wide // max(c.whole(names["heads"]), 1) or None  # of a head, where the config does not say
+    if c.alone(names["head_dim"]) == "auto":
+        wide = c.whole("mamba_d_ssm", 0) or wide
+        c = c.changed({names["head_dim"]: wide // max(c.whole(names["heads"]), 1)})
     values = {key: c.whole(name, spread if key == "head_dim" else None) for key, name in names.items()}
     mixer = Mamba2(**values)
     channels = mixer.out_width + 2 * mixer.groups * mixer.state

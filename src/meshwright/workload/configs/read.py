@@ -134,7 +134,7 @@ UNKNOWN_TYPE = (
 
 def _like(kind: str) -> str:
     """Return a hint of the model types that are written much the same, nothing where none is."""
-    close = difflib.get_close_matches(kind, model_types(), n=1, cutoff=0.8)
+    close = difflib.get_close_matches(kind, model_types(), n=1, cutoff=0.85)
     return f"did you mean {close[0]}? " if close else ""
 
 

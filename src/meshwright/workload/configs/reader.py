@@ -116,7 +116,7 @@ class ConfigReader:
             value = self.value(name, False if self.says(name) else None)
             if value is not None:
                 if not isinstance(value, bool):
-                    raise InputError(f"{self.where}: {name}: expected true or false, got {value!r}")
+                    raise InputError(f"{self.where}: {self.found(name)}: expected true or false, got {value!r}")
                 return value
         return default
 

@@ -97,6 +97,32 @@ def test_keys_that_published_files_have_and_classes_pass_over_change_nothing(kin
     assert parameters(plain | keys) == parameters(plain)
 
 
+STATES = {"mamba_n_heads": 16, "mamba_d_head": "auto"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "cohere", "use_qk_norm": True},  # Command R+
+        {"model_type": "stablelm", "qk_layernorm": True},  # StableLM 2 12B
+        {"model_type": "bamba", "attn_layer_indices": [1], **STATES},
+        {"model_type": "granitemoehybrid", "layer_types": ["mamba", "attention"], **STATES},
+        {"model_type": "falcon_h1", "mamba_d_ssm": 512, **STATES},
+    ],
+    ids=lambda config: config["model_type"],
+)
+def test_norms_of_queries_and_widths_that_the_class_works_out_are_counted_as_it_does(config):
+    pytest.importorskip("transformers")
+    config = TEXT | config
+
+    assert parameters(config) == library.parameters(library.model(config))
+
+
+def test_a_switch_that_is_a_word_is_refused_by_the_key_of_the_file():
+    with pytest.raises(InputError, match="tie_word_embeddings: expected true or false, got 'true'"):
+        architecture_of(TEXT | {"tie_word_embeddings": "true"})
+
+
 @pytest.mark.parametrize("keys", [{"head_dim": 256}, {"mlstm_round_up_to_multiple_of": 128}])
 def test_such_a_key_with_another_value_is_refused(keys):
     with pytest.raises(InputError, match=next(iter(keys))):
