@@ -24,11 +24,16 @@ class Composite:
     tied: bool = False  # unless the config says
     whose: Literal["own", "either", "text", "nobody"] = "own"  # word on tied embeddings the class listens to
     optional: tuple[str, ...] = ()  # vision_config, audio_config: without it there is no such encoder
+    sizes: tuple[tuple[str, int], ...] = ()  # of its text model, where text_config leaves some out
     beside: tuple[str, ...] = ()  # keys beside vision_config that change the size of what joins both
 
 
 MOLMO2 = ("adapter_config", "image_patch_id")
 MUSE = ("out_hidden_size", "projector_hidden_size")
+VOXTRAL = (
+    *(("hidden_size", 3072), ("intermediate_size", 8192), ("num_hidden_layers", 30), ("num_key_value_heads", 8)),
+    *(("head_dim", 128), ("vocab_size", 131072), ("max_position_embeddings", 131072)),
+)
 COMPOSITES: dict[str, Composite] = {
     "llava": Composite("llama", vision.llava, whose="either"),
     "llava_next": Composite("llama", vision.llava_next),
@@ -114,7 +119,7 @@ COMPOSITES: dict[str, Composite] = {
     "qwen2_5_omni_thinker": Composite("qwen2_5_omni_text", vision.qwen2_5_vl, sound.qwen2_5_omni),
     "qwen3_omni_moe_thinker": Composite("qwen3_omni_moe_text", vision.qwen3_vl, sound.qwen3_omni),
     "qwen2_audio": Composite("qwen2", sound=sound.qwen2_audio, whose="nobody"),
-    "voxtral": Composite("llama", sound=sound.voxtral, whose="nobody"),
+    "voxtral": Composite("llama", sound=sound.voxtral, whose="nobody", sizes=VOXTRAL),
     "ernie4_5_vl_moe": Composite("ernie4_5_vl_moe_text", vision.ernie_vl_tower, tied=True),
     "paddleocr_vl": Composite("paddleocr_vl_text", vision.paddleocr, tied=True, whose="either"),
     "aya_vision": Composite(

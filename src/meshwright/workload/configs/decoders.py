@@ -329,7 +329,9 @@ def experts_of(c: ConfigReader, traits: Traits, *, gated: bool) -> Experts:
         **_groups(c),
     )
     if not 1 <= found.top <= found.count:
-        raise ValueError(f"{c.found('experts_per_token')}: expected 1 to {found.count}, got {found.top}")
+        raise ValueError(
+            f"{c.found('experts_per_token')}: experts_per_token: expected 1 to {found.count}, got {found.top}"
+        )
     return found
 
 

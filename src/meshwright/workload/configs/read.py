@@ -118,7 +118,7 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
         inside = _inside(config)
         text = config[inside].get("model_type") if inside else None
         if not isinstance(text, str) or text not in {*RECIPES, *COMPOSITES}:
-            raise InputError(f"{where}: model_type: {kind} is not known ({_like(kind)}{UNKNOWN_TYPE})")
+            raise InputError(f"{where}: model_type: {kind} is not known ({_like(kind)}{_read_as(config)})")
         if not alone:
             raise InputError(
                 f"{where}: model_type: {kind} is not known, but {inside} is a {text}: --allow-unknown plans it alone"
@@ -130,6 +130,25 @@ UNKNOWN_TYPE = (
     "where its layers are those of a type that is known, such as llama, mixtral or deepseek_v3, a copy of the file "
     "with that model_type and its keys is read"
 )
+UNDERSTOOD_AS = (
+    "its keys are all keys of a {kind}, which would have {count:.4g} B parameters; where its layers are those of one, "
+    "a copy of the file with that model_type is read"
+)
+PLAIN_TYPES = ("llama", "mixtral", "qwen3_moe", "deepseek_v3")
+
+
+def _read_as(config: Mapping[str, Any]) -> str:
+    """Return a hint for an unknown type: which of the plainest types understands every key of it."""
+    for kind in PLAIN_TYPES:
+        if not {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"} <= config.keys():
+            break
+        try:
+            found = _single({**config, "model_type": kind}, kind, "")
+        except (InputError, ValueError, OverflowError):
+            continue
+        if not found.ignored:
+            return UNDERSTOOD_AS.format(kind=kind, count=found.architecture.parameters / 1e9)
+    return UNKNOWN_TYPE
 
 
 def _like(kind: str) -> str:
@@ -208,6 +227,8 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     text_kind = text.get("model_type", composite.text)
     if not isinstance(text_kind, str) or text_kind not in RECIPES:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
+    filled = [(key, value) for key, value in composite.sizes if key not in text]
+    text |= filled
     tied = bool(config.get("tie_word_embeddings", composite.tied))
     usual = config_defaults().get(text_kind, {})
     of_text = text.get("tie_word_embeddings", usual.get("tie_word_embeddings")) is True
@@ -220,7 +241,12 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     unknown += [*found.ignored, *(key for key in beside if key not in composite.beside)]
     return Described(
         msgspec.structs.replace(found.architecture, tower_parameters=towers),
-        (*found.assumed, *((SHARED_OUTPUT.format(kind=kind),) if silent else ()), *told),
+        (
+            *found.assumed,
+            *(FILLED.format(key, value, kind) for key, value in filled),
+            *((SHARED_OUTPUT.format(kind=kind),) if silent else ()),
+            *told,
+        ),
         tuple(unknown),
     )
 
@@ -257,6 +283,7 @@ def _encoders(config: Mapping[str, Any], kind: str, width: int, where: str) -> t
     return towers, told, unknown
 
 
+FILLED = "{} = {}, the default of {} for its text model"
 SHARED_OUTPUT = "the output has the embedding's weights, as the class of {kind} has it; no tie_word_embeddings says so"
 
 

@@ -70,7 +70,7 @@ def sight(c: ConfigReader, usual: str) -> int:
     Raises ValueError at a type that is not counted.
     """
     kind = c.alone("model_type") or usual
-    if kind not in SIGHTS:
+    if not isinstance(kind, str) or kind not in SIGHTS:
         raise ValueError(f"vision_config: model_type: expected {', '.join(SIGHTS)}, got {kind!r}")
     return SIGHTS[kind](c)
 

@@ -39,11 +39,21 @@ def test_an_encoder_of_another_type_has_the_defaults_of_that_type():
     assert parameters(config) == library.parameters(library.model(config))
 
 
-@pytest.mark.parametrize(("kind", "tower"), [("llava", "dinov2"), ("mistral3", "siglip_vision_model")])
+def test_sizes_that_a_text_model_leaves_out_are_those_of_the_model_around_it_and_said():
+    pytest.importorskip("transformers")
+    sound = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "voxtral", "audio_config": sound, "text_config": TEXT | {"model_type": "llama"}}
+
+    found = architecture_of(config)
+    assert found.architecture.parameters == library.parameters(library.model(config))
+    assert "head_dim = 128, the default of voxtral for its text model" in found.assumed
+
+
+@pytest.mark.parametrize(("kind", "tower"), [("llava", "dinov2"), ("mistral3", "siglip_vision_model"), ("llava", 7)])
 def test_an_encoder_whose_type_is_not_counted_is_refused(kind, tower):
     config = {"model_type": kind, "text_config": TEXT, "vision_config": {"model_type": tower, **SIGHT}}
 
-    with pytest.raises(InputError, match=f"vision_config: model_type: expected .*got '{tower}'"):
+    with pytest.raises(InputError, match=f"vision_config: model_type: expected .*got {tower!r}"):
         architecture_of(config)
 
 
@@ -181,10 +191,19 @@ def test_a_file_that_is_no_config_says_what_it_is(config, told):
 
 def test_an_unknown_type_is_not_compared_with_names_that_are_nothing_like_it():
     with pytest.raises(InputError) as told:
-        architecture_of(TEXT | {"model_type": "openelm"})
+        architecture_of({"model_type": "openelm", "model_dim": 2048})
 
     assert "did you mean" not in str(told.value)
     assert "a copy of the file with that model_type and its keys is read" in str(told.value)
+
+
+@pytest.mark.parametrize(("keys", "alike"), [({}, "llama"), ({"num_local_experts": 4}, "mixtral")])
+def test_of_an_unknown_type_it_is_said_which_type_understands_all_of_its_keys(keys, alike):
+    config = TEXT | keys | {"model_type": "strange"}
+    count = parameters(config | {"model_type": alike}) / 1e9
+
+    with pytest.raises(InputError, match=f"strange is not known .*keys of a {alike}, which would have {count:.4g} B"):
+        architecture_of(config)
 
 
 def test_a_part_that_is_a_known_model_with_encoders_is_planned_alone():
