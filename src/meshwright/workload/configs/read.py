@@ -228,7 +228,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     if not isinstance(text_kind, str) or text_kind not in RECIPES:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
     filled = [(key, value) for key, value in composite.sizes if key not in text]
-    text |= filled
+    text |= dict(filled)
     tied = bool(config.get("tie_word_embeddings", composite.tied))
     usual = config_defaults().get(text_kind, {})
     of_text = text.get("tie_word_embeddings", usual.get("tie_word_embeddings")) is True
