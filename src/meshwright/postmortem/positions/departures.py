@@ -19,7 +19,7 @@ _MOST = 600  # of the newest calls of a rank, in which rounds are looked for
 Made = tuple[str, str, int | None]  # a call as one of a round: its group, what it is, its partner
 
 
-def left_out(groups: Sequence[Group], waits: Sequence[Wait]) -> HangPosition | None:
+def left_out_of_group(groups: Sequence[Group], waits: Sequence[Wait]) -> HangPosition | None:
     """Return who came to a call without a call of its smaller group, which all others had made in theirs; or None.
 
     The groups are those of one purpose (expert, tensor), replicas of one program. Others of the same group wait for it

@@ -11,7 +11,7 @@ from ..nouns.position import MOST_SILENT, HangPosition, Wait, minority
 from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from .agreement import disagreement, made_otherwise, siblings_of, unequal_transfer
-from .departures import left_out, out_of_round
+from .departures import left_out_of_group, out_of_round
 
 _FAR_MORE = 2  # times as many
 
@@ -294,7 +294,7 @@ def _apart(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int], reco
     Of ranks without a record it is not known whether they wait.
     """
     lured = {wait.rank for wait in waits if wait.on & roots}
-    left = left_out(groups, waits) if not roots & recorded else None
+    left = left_out_of_group(groups, waits) if not roots & recorded else None
     if left or (roots and (len(lured) > 1 or not roots <= recorded)):
         return left
     found = out_of_round(groups, waits)

@@ -8,7 +8,7 @@ from ..nouns.identities import NodeGone, TimeUp
 from ..nouns.where import Where
 from ..text.lines import LogMessage
 from .pods import all_completed, pod_rows
-from .scheduled_hosts import expanded
+from .scheduled_hosts import hosts_in_list
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
@@ -182,7 +182,7 @@ def _nodes_down(messages: Sequence[LogMessage]) -> Iterator[NodeGone]:
 
 def _hosts_of(text: str) -> tuple[str, ...]:
     """Return the hosts of SLURM's list, or the one whose name it is."""
-    return expanded(text) or ((text,) if "[" not in text else ())
+    return hosts_in_list(text) or ((text,) if "[" not in text else ())
 
 
 def _nodes_silent(messages: Sequence[LogMessage]) -> Iterator[Failure | NodeGone]:

@@ -83,13 +83,13 @@ def _lists(messages: Sequence[LogMessage]) -> Iterator[HostList]:
         if "scontrol" not in text and "NODELIST" not in text and "NodeList" not in text:
             continue
         for found in _LIST.finditer(text):
-            if len(hosts := expanded((found["asked"] or found["told"]).rstrip(",."))) >= _FEW:
+            if len(hosts := hosts_in_list((found["asked"] or found["told"]).rstrip(",."))) >= _FEW:
                 yield HostList(hosts=hosts, where=message.where)
         if _ASKED.search(text):
             printed = []
 
 
-def expanded(text: str) -> tuple[str, ...]:
+def hosts_in_list(text: str) -> tuple[str, ...]:
     """Return the hosts of a list, () where it is none."""
     try:
         hosts = tuple(expand_hosts(text, ""))
