@@ -75,16 +75,18 @@ class LocalCalls:
         Ranks that have taken back the same call are left out.
         """
         first, peers = self._state.first, [r for r in range(len(self._members)) if r != self._rank]
-        come = {r for r in peers if self._counters[r * LINE] >= first and not self._has_withdrawn(r)}
-        there = sorted(come | {self._rank})
-        if all(self.agrees(peer) for peer in there if peer != self._rank):
+        come = [r for r in peers if self._counters[r * LINE] >= first]
+        # in this order, and looked at once, since a rank may take back its call meanwhile
+        others = [r for r in come if not self.agrees(r) and not self._has_withdrawn(r)]
+        if not others:
             return None
+        there = sorted([self._rank, *others, *(r for r in come if r not in others and not self._has_withdrawn(r))])
         step = next((step for step in range(max(1, first - CALLS + 1), first) if self._differs_at(step)), first)
         calls: dict[str, list[int]] = {}
         for peer in there:
             calls.setdefault(self._call_of(peer, step), []).append(peer)
         if len(calls) == 1:
-            calls = {"something else before": [p for p in there if p != self._rank and not self.agrees(p)]}
+            calls = {"something else before": others}
         usual = max(calls.values(), key=len)
         odd = next(peer for peers in calls.values() if peers is not usual or len(calls) == 1 for peer in peers)
         said = "; ".join(f"{self._names(peers)} in {call}" for call, peers in calls.items())
