@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from meshwright.backend.group import overloads
-from meshwright.backend.group.dispatch_modes import OPERATORS
+from meshwright.backend.group.c10d_operators import OPERATOR_OF_METHOD
 from tests.multiproc.test_backend_collectives import group
 
 METHODS = [each for each in vars(overloads).values() if isinstance(each, overloads.Method)]
@@ -42,7 +42,7 @@ class Tenfold(TorchDispatchMode):
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_every_method_has_an_operator_that_takes_its_tensors(method):
     ours = {"process_group", "reduce_op", "sparse_indices", "root_rank", "root_tensor", "async_op", "timeout"}
-    operator = getattr(torch.ops.c10d, OPERATORS[method.name]).default
+    operator = getattr(torch.ops.c10d, OPERATOR_OF_METHOD[method.name]).default
     taken = {argument.name for argument in operator._schema.arguments} - ours
 
     expected = {"tensor", "device_ids"} if method.name == "barrier" else taken

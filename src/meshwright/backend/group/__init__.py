@@ -5,5 +5,5 @@
 - now or later: `base`, `work`, `futures`; the short way of usual calls: `fast_path`, `native_calls` with calls.c
 - making a group: `create`, `meeting`; `device_types` (CPUs and GPUs)
 - kinds of their own: `monitored` (barrier), `sparse`
-- beside torch: `torch_compat`, `profiler_ranges`, `dispatch_modes`
+- beside torch: `torch_compat`, `profiler_ranges`, `dispatch_modes`, `c10d_operators`
 """

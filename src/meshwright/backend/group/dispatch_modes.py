@@ -17,30 +17,10 @@ from torch.distributed import ProcessGroup, Work
 from torch.utils import _python_dispatch as modes  # its flag is what calls.c looks at
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .c10d_operators import OPERATOR_OF_METHOD
 from .overloads import Method
 
 Call = TypeVar("Call", bound=Callable[..., Work])
-OPERATORS = {  # by the name of the group's method
-    "allreduce": "allreduce_",
-    "allreduce_coalesced": "allreduce_coalesced_",
-    "reduce": "reduce_",
-    "reduce_scatter": "reduce_scatter_",
-    "reduce_scatter_single": "_reduce_scatter_base_",
-    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced_",
-    "broadcast": "broadcast_",
-    "allgather": "allgather_",
-    "all_gather_single": "_allgather_base_",
-    "all_gather_single_coalesced": "allgather_into_tensor_coalesced_",
-    "allgather_coalesced": "allgather_coalesced_",
-    "gather": "gather_",
-    "scatter": "scatter_",
-    "alltoall": "alltoall_",
-    "all_to_all_single": "alltoall_base_",
-    "barrier": "barrier",
-    "send": "send",
-    "recv": "recv_",
-    "recv_anysource": "recv_any_source_",
-}
 INFRASTRUCTURE = tuple(torch._C._TorchDispatchModeKey.__members__.values())
 
 
@@ -62,7 +42,7 @@ def called_as(method: Method) -> Callable[[Call], Call]:
 
 def _dispatched(group: Any, name: str, given: Sequence[Any], options: Any, call: Callable[..., Work]) -> Work:
     """Make a call through all modes, with the arguments that they leave."""
-    operator = getattr(torch.ops.c10d, OPERATORS[name]).default
+    operator = getattr(torch.ops.c10d, OPERATOR_OF_METHOD[name]).default
     fixed = _fixed_arguments(group, name, options)
     rest, arguments, places = iter(given), [], []
     for i, argument in enumerate(operator._schema.arguments):

@@ -11,27 +11,10 @@ from typing import Any
 from torch.autograd.profiler import record_function
 from torch.futures import Future
 
+from .c10d_operators import OPERATOR_OF_CALL
 from .work import PendingWork
 
 LIBRARY = "meshwright"
-OPERATORS = {  # by the name of a call: the operator under which torch's dispatcher marks it for a backend in C++
-    "all_reduce": "allreduce_",
-    "all_reduce of a sparse tensor": "allreduce_",
-    "all_reduce_coalesced": "allreduce_coalesced_",
-    "reduce": "reduce_",
-    "reduce_scatter": "reduce_scatter_",
-    "reduce_scatter_single": "_reduce_scatter_base_",
-    "reduce_scatter_coalesced": "reduce_scatter_tensor_coalesced_",
-    "broadcast": "broadcast_",
-    "all_gather": "allgather_",
-    "all_gather_single": "_allgather_base_",
-    "all_gather_coalesced": "allgather_into_tensor_coalesced_",
-    "gather": "gather_",
-    "scatter": "scatter_",
-    "all_to_all": "alltoall_",
-    "all_to_all_single": "alltoall_base_",
-    "barrier": "barrier",
-}
 
 
 def marked(name: str, call: Callable[..., object]) -> Callable[..., None]:
@@ -64,4 +47,4 @@ def mark_issue(name: str, work: PendingWork, submit: Callable[[PendingWork], Non
 
 
 def _operator(name: str) -> str:
-    return f"c10d::{OPERATORS.get(name, name)}"
+    return f"c10d::{OPERATOR_OF_CALL.get(name, name)}"

@@ -7,7 +7,7 @@ under the cost model, to the bisection's 0.1 %.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Literal, NamedTuple
@@ -157,24 +157,22 @@ def fewest_gpus(setting: Setting, target_at: Target, known: tuple[Layout, float]
     setting itself and its step, where it has been looked for.
     """
     every = _within(setting, target_at, known)
-    meeting = [one for one in every if one.meets]
-    if not meeting:
-        for larger in starmap(_Tried, beyond(setting, target_at)):
-            every.append(larger)
-            if larger.meets:
-                meeting = [larger]
-    if meeting:
-        return _finer(setting, target_at, min(meeting, key=lambda one: one.gpus), every)
-    nearest = min((one for one in every if one.layout is not None), key=lambda one: one.times_target, default=None)
+    if not any(one.meets for one in every):
+        every += starmap(_Tried, beyond(setting, target_at))
+    found = min((one for one in every if one.meets), key=lambda one: one.gpus, default=None)
+    if found is not None:
+        found = _finer(setting, target_at, found, every)
+    fitting_ones = (one for one in every if one.layout is not None)
+    nearest = found or min(fitting_ones, key=lambda one: one.times_target, default=None)
     return FewestGpus(
-        gpus=None,
-        layout=None,
+        gpus=found.gpus if found else None,
+        layout=found.layout if found else None,
         step_time_s=nearest.step_s if nearest else None,
         tried=len(every),
         asked=setting.gpus,
         most=max(one.gpus for one in every),
         least=min(one.gpus for one in every),
-        nearest_gpus=nearest.gpus if nearest else None,
+        nearest_gpus=nearest.gpus if nearest and not found else None,
     )
 
 
@@ -195,24 +193,14 @@ class _Tried(NamedTuple):
         return self.step_s / self.target_s
 
 
-def _finer(setting: Setting, target_at: Target, found: _Tried, every: Sequence[_Tried]) -> FewestGpus:
-    """Return the least number between one that meets a target and the next smaller one that was tried."""
-    tried = list(every)
-    before = max((one.gpus for one in tried if one.gpus < found.gpus), default=0)
+def _finer(setting: Setting, target_at: Target, found: _Tried, every: list[_Tried]) -> _Tried:
+    """Return the least number between one that meets a target and the next smaller one; what is tried joins `every`."""
+    before = max((one.gpus for one in every if one.gpus < found.gpus), default=0)
     for number in _numbers_between(setting, before, found.gpus):
-        tried.append(_at(setting, number, target_at))
-        if tried[-1].meets:
-            found = tried[-1]
-            break
-    return FewestGpus(
-        gpus=found.gpus,
-        layout=found.layout,
-        step_time_s=found.step_s,
-        tried=len(tried),
-        asked=setting.gpus,
-        most=max(one.gpus for one in tried),
-        least=min(one.gpus for one in tried),
-    )
+        every.append(_at(setting, number, target_at))
+        if every[-1].meets:
+            return every[-1]
+    return found
 
 
 def _within(setting: Setting, target_at: Target, known: tuple[Layout, float] | None) -> list[_Tried]:
