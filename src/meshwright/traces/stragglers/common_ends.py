@@ -6,7 +6,6 @@ call after call; those of ranks of two groups differ by this and that, as soon a
 from the calls whose ends differ most steadily.
 """
 
-import heapq
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..intervals import Array
+from .clock_offsets import clocks_ahead
 
 LEAST_CALLS = 3  # of a kind, that tell whether ends differ steadily
 MOST_RANKS = 128  # of which all pairs are compared
@@ -56,21 +56,11 @@ def _pairs(kind: Mapping[int, Array]) -> dict[_Pair, _Beside]:
 
 def _clocks(pairs: Sequence[Mapping[_Pair, _Beside]]) -> dict[int, float]:
     """Return how far the clock of each rank is ahead, over the pairs of ranks whose ends differ most steadily."""
-    near: dict[int, list[tuple[float, float, int, float]]] = {}
-    for (a, b), one in itertools.chain.from_iterable(found.items() for found in pairs):
-        weight = ALIKE_S * round(one.spread_s / ALIKE_S), abs(one.by_s)
-        near.setdefault(a, []).append((*weight, b, -one.by_s))
-        near.setdefault(b, []).append((*weight, a, one.by_s))
-    clocks: dict[int, float] = {}
-    for first in near:
-        reached = [(0.0, 0.0, first, 0.0)]
-        while reached:
-            _, _, rank, ahead_s = heapq.heappop(reached)
-            if rank not in clocks:
-                clocks[rank] = ahead_s
-                for spread_s, apart_s, other, by_s in near[rank]:
-                    heapq.heappush(reached, (spread_s, apart_s, other, ahead_s + by_s))
-    return clocks
+    every = [(pair, one) for found in pairs for pair, one in found.items()]
+    ranks = dict.fromkeys(rank for pair, _ in every for rank in pair)
+    return clocks_ahead(
+        ranks, [(a, b, (ALIKE_S * round(one.spread_s / ALIKE_S), abs(one.by_s)), -one.by_s) for (a, b), one in every]
+    )
 
 
 def _groups(

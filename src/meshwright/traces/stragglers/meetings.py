@@ -6,8 +6,6 @@ ends on all at once, so that clocks are aligned by the ends; a join in which som
 wrong and left out. What one rank sends to all (a broadcast) is a meeting where nobody was done before the last came.
 """
 
-import heapq
-import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -19,6 +17,7 @@ from ...units import counted
 from ..intervals import Array
 from ..model import RankTrace, TracedCall
 from ..names import from_root, point_to_point, synchronizes
+from .clock_offsets import clocks_ahead
 from .common_ends import groups_by_ends
 from .neighbours import Neighbours, neighbours_of
 
@@ -362,33 +361,10 @@ def _clocks(joins: Sequence[Sequence[_Entry]]) -> dict[int, float]:
         first, *others = ends
         for host in others:
             apart[first, host].append(statistics.median(ends[host]) - statistics.median(ends[first]))
-    ahead = _ahead(dict.fromkeys(hosts.values()), apart)
+    # the pairs that met most often first
+    pairs = [(*pair, (-len(by_s),), statistics.median(by_s)) for pair, by_s in apart.items()]
+    ahead = clocks_ahead(dict.fromkeys(hosts.values()), pairs)
     return {key: base[key] - ahead[hosts[key]] for key in traces}
-
-
-def _ahead(hosts: Iterable[object], apart: Mapping[tuple[object, object], Sequence[float]]) -> dict[object, float]:
-    """Return how far the clock of each host is ahead of one of them, over the pairs that met most often.
-
-    Groups that never meet one another have nothing in common: each of them has a host whose clock is taken.
-    """
-    beside: dict[object, list[tuple[int, object, float]]] = defaultdict(list)
-    for (one, other), differences in apart.items():
-        by_s = statistics.median(differences)
-        beside[one].append((len(differences), other, by_s))
-        beside[other].append((len(differences), one, -by_s))
-    found: dict[object, float] = {}
-    order = itertools.count()
-    for start in hosts:
-        reached = [(0, next(order), start, 0.0)]  # how often they met (fewer is later), in order of discovery
-        while reached:
-            _, _, host, by_s = heapq.heappop(reached)
-            if host in found:
-                continue
-            found[host] = by_s
-            for count, other, more_s in beside[host]:
-                if other not in found:
-                    heapq.heappush(reached, (-count, next(order), other, by_s + more_s))
-    return found
 
 
 def _meeting(join: Iterable[_Entry], moved: Mapping[int, float]) -> TracedMeeting:
