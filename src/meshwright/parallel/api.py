@@ -29,9 +29,9 @@ from ..timeline import Lane, Performance
 from ..workload.conventions import ENGINE, SINGLE_BYTES
 from ..workload.held import Counts, states
 from .build import build_engine
-from .derive import derived_rules
 from .engine import Batch, Engine, OptimizerFactory, Settings
 from .pipeline.capture import capture
+from .spmd.derive import derived_rules
 
 LossFunction = Callable[[Any, Tensor], Tensor]
 ROUNDS = 3  # of each measurement; the fastest counts

@@ -9,10 +9,10 @@ from ..workload.float8 import in_float8
 from .data_parallel import DataParallel
 from .device_mesh import Mesh
 from .engine import Engine, Settings
-from .offload import check_offloadable
-from .overlapped import check_overlappable
 from .pipeline.engine import PipelineEngine
-from .spmd_engine import SpmdEngine
+from .spmd.engine import SpmdEngine
+from .spmd.offload import check_offloadable
+from .spmd.overlapped import check_overlappable
 
 
 def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:

@@ -15,10 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..device import is_accelerator
 from ..layout import Plan
-from . import dropout
-from .compiled import compile_layers
 from .compression import Compressor, make_compressor
 from .engine import Batch, Settings, Shard, live_tensors, make_state, unsplit_shard
+from .layers import dropout
+from .layers.compiled import compile_layers
 
 # called with (bytes, start, end) of each bucket's all-reduce, from a thread of the backend
 BucketNote = Callable[[int, float, float], None]

@@ -19,7 +19,7 @@ from ..units import format_bytes
 from ..workload.program import Comm, Pass, Stage, StepProgram, called_in
 from ..workload.stages import ROOT
 from .pipeline.capture import CapturedModel
-from .tensor import Column, RowParallel, Rule, Vocabulary
+from .spmd.tensor import Column, RowParallel, Rule, Vocabulary
 
 Kind = Literal["forward", "backward", "link", "sum"]
 

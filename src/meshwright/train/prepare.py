@@ -22,8 +22,8 @@ from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load_catalogue
 from ..layout import OFFLOADS, Layout, Machines, Offload, Plan
-from ..parallel.offload import check_offloadable
-from ..parallel.overlapped import check_overlappable
+from ..parallel.spmd.offload import check_offloadable
+from ..parallel.spmd.overlapped import check_overlappable
 from ..plan.layouts.legality import check_runnable, legal_layout, nearest_of
 from ..plan.measured.data_parallel import sizes_to_measure
 from ..plan.measured.needs import ALL_REDUCE, needs

@@ -14,7 +14,7 @@ from meshwright.bench.pool import RankPool
 from meshwright.device import CPU
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.parallel.offload import check_offloadable
+from meshwright.parallel.spmd.offload import check_offloadable
 from tests.multiproc.parallel.layouts import FAST, OFFLOADED, SLOW, Case
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, STEPS, difference, loss_difference, run
 

@@ -13,12 +13,12 @@ import torch.distributed._symmetric_memory as symmetric_memory
 from torch import nn
 
 from meshwright.layout import Layout
-from meshwright.parallel.channel import AxisChannel, Stopwatch
 from meshwright.parallel.device_mesh import Mesh
-from meshwright.parallel.overlapped import OverlappedSeam
 from meshwright.parallel.shard_placement import ShardPlacement
-from meshwright.parallel.spmd_part import split_module
-from meshwright.parallel.tensor import Column, RowParallel, Seam, split_tensors
+from meshwright.parallel.spmd.channel import AxisChannel, Stopwatch
+from meshwright.parallel.spmd.overlapped import OverlappedSeam
+from meshwright.parallel.spmd.part import split_module
+from meshwright.parallel.spmd.tensor import Column, RowParallel, Seam, split_tensors
 from meshwright.train.measure.recorder import Recorder
 from meshwright.train.model.decoder import Decoder
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model

@@ -5,7 +5,7 @@ from torch import nn
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.parallel.compiled import compile_layers
+from meshwright.parallel.layers.compiled import compile_layers
 from meshwright.plan.layouts.legality import check_runnable
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from meshwright.errors import InputError
-from meshwright.parallel.derive import derived_rules
-from meshwright.parallel.tensor import Attributes, Column, RowParallel
+from meshwright.parallel.spmd.derive import derived_rules
+from meshwright.parallel.spmd.tensor import Attributes, Column, RowParallel
 
 TOKENS = torch.arange(16).view(2, 8)
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from meshwright.errors import InputError
-from meshwright.parallel.dropout import Dropout, MaskMoment, at, evaluating, prepare_dropout
+from meshwright.parallel.layers.dropout import Dropout, MaskMoment, at, evaluating, prepare_dropout
 
 ONES = torch.ones(4, 8, 32)
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from meshwright.parallel.experts import ExpertNetwork
+from meshwright.parallel.spmd.experts import ExpertNetwork
 
 
 def test_experts_return_what_they_were_given_under_autocast():

@@ -5,7 +5,7 @@ import torch
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.parallel.offload import check_offloadable
+from meshwright.parallel.spmd.offload import check_offloadable
 
 
 def test_offload_is_refused_on_cpus_unless_there_is_a_second_store():

@@ -9,7 +9,7 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.parallel.overlapped import check_overlappable
+from meshwright.parallel.spmd.overlapped import check_overlappable
 from meshwright.train.job.config import load_job
 from meshwright.train.model.engine_settings import engine_settings
 from testkit.train_jobs import UNMEASURED

@@ -9,12 +9,12 @@ from torch.distributed.tensor import DTensor
 
 from ...layout import Plan
 from ...pipelines import SLACK, Action, PipelineGrid, StageTarget, best_cut, schedule
-from .. import dropout
-from ..channel import AxisChannel
-from ..context import held_part
 from ..device_mesh import Mesh
 from ..engine import Batch, Settings, Shard
-from ..spmd_part import SpmdPart
+from ..layers import dropout
+from ..spmd.channel import AxisChannel
+from ..spmd.context import held_part
+from ..spmd.part import SpmdPart
 from .runtime import Runtime
 from .stages import Cuttable, cuttable
 from .wire import routes

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ...pipelines import Action, PipelineGrid
-from ..dropout import Moments, at
 from ..engine import Batch, Settings
-from ..spmd_part import SpmdPart
+from ..layers.dropout import Moments, at
+from ..spmd.part import SpmdPart
 from .split_backward import backward_input, backward_weight
 from .stages import as_tuple
 from .wire import Routes, Wire

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
-from ..spmd_part import SpmdPart
+from ..spmd.part import SpmdPart
 from .stages import trainable
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ...device import moved
 from ...layout import Plan
-from ...parallel import dropout
-from ...parallel.compiled import compile_layers
 from ...parallel.data_parallel import DataParallel, marked_last
 from ...parallel.engine import live_tensors
+from ...parallel.layers import dropout
+from ...parallel.layers.compiled import compile_layers
 from ...timeline import Span
 from ..data.corpus import Corpus
 from ..data.feed import Feed

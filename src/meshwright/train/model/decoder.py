@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ...layout import Recompute
-from ...parallel.dropout import Dropout
-from ...parallel.experts import ExpertNetwork
-from ...parallel.recompute import recomputed
-from ...parallel.tensor import Attributes, Column, Loss, RowParallel, Rule, Vocabulary
+from ...parallel.layers.dropout import Dropout
+from ...parallel.layers.recompute import recomputed
+from ...parallel.spmd.experts import ExpertNetwork
+from ...parallel.spmd.tensor import Attributes, Column, Loss, RowParallel, Rule, Vocabulary
 from ...pipelines import ChainUnit
 from ...workload.chain import chain_units
 from ...workload.functional import attention, cross_entropy, rms_norm, rotary_tables, split_heads, swiglu

@@ -5,7 +5,7 @@ import torch
 from ...layout import Plan
 from ...parallel.graph_view import graph_svg
 from ...parallel.pipeline.capture import capture
-from ...parallel.spmd_part import rules_of
+from ...parallel.spmd.part import rules_of
 from ...parallel.step_boxes import Lane, lanes_of
 from ...pipelines import SLACK, StageTarget, best_cut, schedule
 from ...units import counted

@@ -20,22 +20,22 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from ..errors import InputError
-from ..layout import Layout, Plan
-from ..mesh import Axis
+from ...errors import InputError
+from ...layout import Layout, Plan
+from ...mesh import Axis
+from ..device_mesh import Mesh
+from ..engine import Settings, Shard, live_tensors, make_state, state_of
+from ..layers.compiled import compile_layers
+from ..layers.dropout import prepare_dropout
+from ..pipeline.stages import cuttable, with_own_hooks
+from ..shard_placement import Block, ShardBox, ShardPlacement, boxes, shard_blocks
 from .buckets import Buckets
 from .channel import AxisChannel, Stopwatch, bytes_of
-from .compiled import compile_layers
 from .context import held_positions, split_context
-from .device_mesh import Mesh
-from .dropout import prepare_dropout
-from .engine import Settings, Shard, live_tensors, make_state, state_of
 from .experts import split_experts
 from .fsdp import adopt, gather_weights, offset_of, scatter_gradients, shard, sharded_modules
 from .offload import HostCopies
 from .overlapped import OverlappedSeam
-from .pipeline.stages import cuttable, with_own_hooks
-from .shard_placement import Block, ShardBox, ShardPlacement, boxes, shard_blocks
 from .tensor import Rule, Seam, split_tensors
 
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
+from ...backend.group.torch_compat import all_gather_single, reduce_scatter_single
+from ..engine import Notes, Probe
 from .channel import AxisChannel, bytes_of, when_done
-from .engine import Notes, Probe
 
 
 class OwnedRun(NamedTuple):

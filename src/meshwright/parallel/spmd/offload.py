@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..device import host_copy, is_accelerator, synchronize_stream
-from ..errors import InputError
-from ..layout import Layout
+from ...device import host_copy, is_accelerator, synchronize_stream
+from ...errors import InputError
+from ...layout import Layout
 from .channel import Stopwatch, bytes_of
 
 MEMBERS = "1 ranks of host"  # the detail of its spans, as of collectives

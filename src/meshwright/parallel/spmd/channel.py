@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
-from ..mesh import Axis
-from .device_mesh import Mesh
-from .engine import Notes
+from ...backend.group.torch_compat import all_gather_single, reduce_scatter_single
+from ...mesh import Axis
+from ..device_mesh import Mesh
+from ..engine import Notes
 
 
 def bytes_of(tensor: Tensor) -> int:

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..workload.functional import swiglu
+from ...errors import InputError
+from ...workload.functional import swiglu
+from ..shard_placement import ShardPlacement, runs, shard_of
 from .channel import AxisChannel, exchanged
-from .shard_placement import ShardPlacement, runs, shard_of
 from .tensor import Parameters, Rule, Seam, replace_parameter
 
 

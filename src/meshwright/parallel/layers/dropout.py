@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..workload.functional import seeded_dropout
+from ...errors import InputError
+from ...workload.functional import seeded_dropout
 
 
 class MaskMoment(NamedTuple):

@@ -8,10 +8,10 @@ their gradients as one reduce-scatter (as in Llama 3, arXiv 2407.21783, section 
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..workload.functional import context_attention
+from ...errors import InputError
+from ...workload.functional import context_attention
+from ..engine import Batch
 from .channel import AxisChannel, gathered
-from .engine import Batch
 
 POSITION_DIM = 2  # of queries, keys and values [sequences, heads, positions, width]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from ..layout import Recompute
+from ...layout import Recompute
 from . import dropout
 
 _KEPT = {

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from ..layout import Plan
-from . import dropout
+from ...layout import Plan
+from ..data_parallel import marked_last
+from ..device_mesh import Mesh
+from ..engine import Batch, Settings, Shard
+from ..layers import dropout
 from .channel import AxisChannel
 from .context import held_part
-from .data_parallel import marked_last
-from .device_mesh import Mesh
-from .engine import Batch, Settings, Shard
-from .spmd_part import SpmdPart
+from .part import SpmdPart
 
 
 class SpmdEngine:

@@ -15,10 +15,10 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, 
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from ..device import is_accelerator, moved
-from ..layout import Layout
+from ...device import is_accelerator, moved
+from ...layout import Layout
+from ..device_mesh import Mesh
 from .channel import Stopwatch
-from .device_mesh import Mesh
 from .experts import Bank
 from .fsdp_tracing import trace_collectives
 

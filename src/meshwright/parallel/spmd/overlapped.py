@@ -19,10 +19,10 @@ import torch.distributed._symmetric_memory  # registers the operators
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..device import is_accelerator
-from ..errors import InputError
-from ..layout import Layout
-from ..mesh import crossings
+from ...device import is_accelerator
+from ...errors import InputError
+from ...layout import Layout
+from ...mesh import crossings
 from .channel import AxisChannel, bytes_of
 from .tensor import SEQUENCE_DIM, Seam
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from ..errors import InputError
+from ...errors import InputError
 from .tensor import Attributes, Column, RowParallel, Rule
 
 _SPLITS = {"split", "split_with_sizes", "chunk"}

@@ -19,10 +19,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..workload.functional import vocabulary_cross_entropy
+from ...errors import InputError
+from ...workload.functional import vocabulary_cross_entropy
+from ..shard_placement import ShardPlacement, runs, shard_of
 from .channel import AxisChannel, copied, gathered, scattered, summed
-from .shard_placement import ShardPlacement, runs, shard_of
 
 SEQUENCE_DIM = 1  # of activations [sequences, positions, features]
 

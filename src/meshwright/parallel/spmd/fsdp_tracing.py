@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
-from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
+from ...backend.group.torch_compat import all_gather_single, reduce_scatter_single
 from .channel import Stopwatch, bytes_of, when_done
 
 
