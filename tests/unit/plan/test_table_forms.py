@@ -85,6 +85,84 @@ def test_a_measured_time_has_the_unit_that_it_says(tmp_path, column, cell, secon
     assert row.measured_step_time_s == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("name", ["Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s"])
+def test_tokens_a_second_of_one_gpu_make_the_measured_step_where_no_time_is_stated(tmp_path, name):
+    (row,) = rows(tmp_path, table(without("step_time_s", **{name: '"1,128"'})))
+
+    assert row.measured_step_time_s == pytest.approx(1024 * 8192 / (1128 * 64))
+
+
+def test_a_measured_time_goes_before_tokens_a_second_and_a_rate_of_all_gpus_is_not_read(tmp_path):
+    assert rows(tmp_path, table(CELLS | {"tokens/s/GPU": "50"}))[0].measured_step_time_s == 116.25
+    assert rows(tmp_path, table(without("step_time_s", **{"tokens/s": "72192"})))[0].measured_step_time_s is None
+
+
+def two(first, second, mark=","):
+    return table(first, mark) + f"{mark.join(second.values())}\n"
+
+
+def test_a_column_fsdp_of_ones_and_zeros_is_a_switch(tmp_path):
+    cells = without("zero_stage_fsdp")
+    on, off = rows(tmp_path, two(cells | {"FSDP": "1"}, cells | {"FSDP": "0"}))
+
+    assert (on.run.layout.zero, off.run.layout.zero) == (3, 1)
+    assert "ZeRO 1" in off.run.assumed  # what its stack does without
+
+
+def test_an_engine_that_always_shards_does_not_where_the_switch_is_off(tmp_path):
+    (row,) = rows(tmp_path, table(without("zero_stage_fsdp", "family", family="torchtitan", FSDP="no")))
+
+    assert row.run.layout.zero == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [("1", "1"), ("1", "8"), ("8", "0")])
+def test_a_column_fsdp_that_may_be_a_number_of_ranks_is_no_switch(tmp_path, first, second):
+    cells = without("zero_stage_fsdp")
+
+    for row in rows(tmp_path, two(cells | {"FSDP": first}, cells | {"FSDP": second})):
+        assert "column FSDP is not read" in row.reason
+
+
+def test_a_line_with_fewer_cells_than_columns_is_not_priced(tmp_path):
+    short = "\n".join([*barred(CELLS).splitlines(), "| b | H100 | 64 | llama3-70b |"])
+    whole, cut = rows(tmp_path, short)
+    assert whole.run is not None
+    assert cut.reason == "9 cells fewer than the table has columns: which is missing is not known"
+
+    *_, cut = rows(tmp_path, table(CELLS) + "b,H100,64,llama3-70b\n")
+    assert cut.run is None
+
+
+def test_a_line_may_end_before_cells_of_measurements_and_notes(tmp_path):
+    cells = without("step_time_s", step_time_s="116.25", notes="")
+
+    assert rows(tmp_path, f"{','.join(cells)}\n{','.join(list(cells.values())[:-2])}\n")[0].run is not None
+
+
+def test_columns_and_cells_of_other_trainers_are_read(tmp_path):
+    more = {"SeqLen (T)": "8192", "Sharding Strategy": "FULL_SHARD", "Activation Checkpointing": "True"}
+    cells = without("seq_len", "zero_stage_fsdp", **more, Precision="amp_bf16")
+    (row,) = rows(tmp_path, table(cells))
+
+    assert (row.run.layout.zero, row.run.layout.recompute, row.run.seq_len) == (3, "full", 8192)
+    assert "recompute full: the table says 'True', not what" in row.run.assumed
+
+
+def test_a_batch_of_tokens_is_not_read_as_one_of_sequences(tmp_path):
+    cells = without("global_batch_sequences", **{"Global Batch Size (T)": "8388608"})
+
+    assert rows(tmp_path, table(cells))[0].reason == "global_batch_sequences: not stated"
+
+
+@pytest.mark.parametrize("word", ["interleaved", "Interleaved1F1B"])
+def test_an_interleaved_schedule_without_its_virtual_stages_has_two_and_says_so(tmp_path, word):
+    plain, looped = rows(tmp_path, two(CELLS | {"schedule": "1f1b"}, CELLS | {"schedule": word}))
+
+    assert (plain.run.layout.vpp, looped.run.layout.vpp) == (1, 2)
+    assert f"vpp 2, the fewest of schedule {word}" in looped.run.assumed
+    assert rows(tmp_path, table(CELLS | {"schedule": word, "vpp": "5"}))[0].run.layout.vpp == 5
+
+
 @pytest.mark.parametrize(
     ("column", "cell", "size"),
     [

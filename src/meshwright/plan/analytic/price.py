@@ -410,8 +410,11 @@ def _host(group: NodeGroup) -> HostFigures:
 
 
 def precision_named(text: str, *, flag: str = "--precision") -> str:
-    """Return a precision by its name or PyTorch's, case aside; InputError with the nearest for an unknown one."""
-    plain = text.strip().lower().removeprefix("torch.").replace("_", "-")
+    """Return a precision by its name or PyTorch's, case aside; InputError with the nearest for an unknown one.
+
+    Trainers say beside it that master weights are in single precision: Composer's amp_bf16, Lightning's bf16-mixed.
+    """
+    plain = text.strip().lower().removeprefix("torch.").replace("_", "-").removeprefix("amp-").removesuffix("-mixed")
     found = SPELT.get(plain, plain)
     if found not in PEAKS:
         raise InputError(f"{flag} {text}: no such precision ({nearest(plain, sorted(PEAKS))})")

@@ -75,6 +75,8 @@ def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
     if is_empty(text):
         return None
     plain = DECIMAL_COMMA.sub(r"\1.\2", text)
+    if name not in MEASURES and THOUSANDS.fullmatch(text):
+        plain = text.replace(",", "")
     try:
         value = float(plain) if name not in MEASURES else MEASURES[name](plain)
     except (ValueError, InputError):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ...errors import InputError
-from .cells import is_empty
+from .cells import FLAGS, is_empty
 
 # what enters a prediction
 INPUTS = {
@@ -44,7 +44,7 @@ INPUTS = {
     "etp": "tensor parallelism inside an expert (tp; 1 where ep takes its ranks)",
     "order": "axes from the innermost out (tp-cp-dp-pp)",
     "schedule": "gpipe, 1f1b, interleaved, zb (interleaved with vpp, else 1f1b)",
-    "zero_stage_fsdp": "0 to 3, ddp, distributed optimizer, fsdp, hsdp, shard N (what the stack does)",
+    "zero_stage_fsdp": "0 to 3, ddp, distributed optimizer, fsdp, hsdp, shard N; or FSDP of 0 and 1 (as the stack)",
     "replicas": "copies of a model that is sharded (1)",
     "seq_parallel": "1: sequence parallelism beside tensor parallelism (what the stack does)",
     "recompute": "none, selective, full (what the stack does)",
@@ -64,6 +64,7 @@ INPUTS = {
 # what is compared with a prediction, and what is carried along
 MEASURED = {
     "step_time_s": "measured seconds of a step",
+    "tokens_per_s_per_gpu": "measured tokens a second of one GPU, from which the step is where that is empty",
     "peak_memory_bytes_per_gpu": "measured peak of the fullest GPU",
 }
 CARRIED = frozenset(
@@ -72,7 +73,6 @@ CARRIED = frozenset(
         "params_B",
         "reported_metric",
         "reported_value",
-        "tokens_per_s_per_gpu",
         "tflops_per_gpu_model",
         "mfu",
         "step_spread_share",
@@ -86,6 +86,8 @@ SCHEDULE_WORDS = {
     **{"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "interleaved1f1b": "interleaved"},
     **{"zb": "zb", "zerobubble": "zb", "interleavedzerobubble": "zb", "zbvzerobubble": "zb"},
 }
+LOOPED = re.compile(r"interleaved|^zbv")  # schedules that give a rank two or more stages
+SWITCHED = {"on": "fsdp", "off": "without fsdp"}  # cells of a column that says by a switch whether FSDP shards
 
 OVERLAP_OFF = re.compile(r"((?:\b[a-z0-9]+[\s/+,]+)+)overlap(?:ping)? (?:is |was )?off\b", re.IGNORECASE)
 OVERLAP_WORDS = {
@@ -141,10 +143,17 @@ def recomputation(text: str) -> str | None:
     plain = text.lower()
     if is_empty(plain):
         return None
+    if says_only_that(text):
+        return "full"
     for known, words in (("full", r"\bfull"), ("selective", r"\bselective"), ("none", r"^(none|no|off|false|0)\b")):
         if re.search(words, plain):
             return known
     raise InputError(f"recompute: {text!r}: expected none, selective or full")
+
+
+def says_only_that(text: str) -> bool:
+    """Return whether a cell says that something is done, and not how: "True" under "Activation Checkpointing"."""
+    return FLAGS.get(text.strip().lower()) == 1
 
 
 def schedule_word(text: str) -> str | None:
@@ -155,6 +164,11 @@ def schedule_word(text: str) -> str | None:
     if plain not in SCHEDULE_WORDS:
         raise InputError(f"schedule: {text!r}: expected gpipe, 1f1b, interleaved or zb")
     return SCHEDULE_WORDS[plain]
+
+
+def is_looped(text: str) -> bool:
+    """Return whether the schedule that a cell names gives a rank two or more stages."""
+    return LOOPED.search(re.sub(r"[\s_-]", "", text.lower())) is not None
 
 
 def overlap_off(notes: str) -> frozenset[str]:

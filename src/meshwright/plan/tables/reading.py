@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from ...errors import InputError
 from ...files import read_bytes, read_text
 from ...layout_names import DEGREE, own_name, own_values, pairs_of
-from .cells import is_empty
-from .columns import CARRIED, INPUTS, MEASURED
+from ...units import counted
+from .cells import FLAGS, is_empty
+from .columns import CARRIED, INPUTS, MEASURED, SWITCHED
 
 MAX_TABLE_BYTES = 64 * 2**20
 RULE = re.compile(r":?-+:?")  # a cell of the line below the header of a Markdown table
@@ -32,7 +33,7 @@ NAMES = {  # of columns, without marks, case and units
     "model": "model_name",
     **dict.fromkeys(("seqlength", "seqlen", "sequencelength", "contextlength", "maxseqlen"), "seq_len"),
     **dict.fromkeys(("globalbatchsize", "globalbatch", "gbs"), "global_batch_sequences"),
-    **dict.fromkeys(("zero", "sharding"), "zero_stage_fsdp"),
+    **dict.fromkeys(("zero", "sharding", "shardingstrategy", "fsdpshardingstrategy"), "zero_stage_fsdp"),
     **dict.fromkeys(("activationcheckpointing", "gradientcheckpointing", "recomputation", "ac"), "recompute"),
     "dtype": "precision",
     **dict.fromkeys(("note", "comment", "comments", "remarks"), "notes"),
@@ -40,6 +41,11 @@ NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("steptime", "timeperstep", "iterationtime", "itertime", "timeperiteration"), "step_time_s"),
     **dict.fromkeys(("peakmemory", "peakmem", "maxmemory", "peakmemorypergpu"), "peak_memory_bytes_per_gpu"),
 }
+RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s"
+    r"(?:throughput)?(?:t|toks?|tokens?)(?:(?:per|p)?s(?:ec(?:ond)?)?(?:per)?gpu|(?:per)?gpu(?:per)?s(?:ec(?:ond)?)?)"
+)
+TOKENS = re.compile(r"(?i)(?<=len)((?:gth)?)\s*[(\[]\s*(?:t|toks?|tokens?)\s*[)\]]$")  # the unit of a length
+SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
 IN_CELLS = {  # keys of a layout whose column has another name
     **{"mbs": "micro_batch", "zero": "zero_stage_fsdp", "sp": "seq_parallel"},
     **{name: name for name in ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "replicas")},
@@ -63,17 +69,52 @@ class RunTable(NamedTuple):
 
 def read_table(path: str | Path) -> RunTable:
     """Return the columns of a table and its lines; InputError where it is none, or two columns are one."""
-    rows = _rows(_text(path), path)
+    rows, barred = _rows(_text(path), path)
     if not rows:
         return RunTable([], [])
-    columns = _columns([name.strip() for name in rows[0]], path)
+    said = [name.strip() for name in rows[0]]
+    columns, rows = _with_switch(said, _columns(said, path), rows[1:])
     names = [name for name, _ in columns]
     found = []
-    for row in rows[1:]:
+    for row in rows:
         line: dict[Any, Any] = dict.fromkeys(names[len(row) :])
         line |= {name: _with_unit(cell, unit) for (name, unit), cell in zip(columns, row, strict=False)}
-        found.append(line | ({None: row[len(names) :]} if len(row) > len(names) else {}))
+        told = _miscounted(len(row), names, barred=barred)
+        found.append(line | ({None: told} if told else {}))
     return RunTable(names, found)
+
+
+def _miscounted(cells: int, names: list[str], *, barred: bool) -> str:
+    """Return why a row that has more or fewer cells than its table has columns cannot be read; "" where it can.
+
+    Cells of measurements and notes may be left out at the end of a line, but not where bars part all of them.
+    """
+    if cells > len(names):
+        return f"{cells - len(names)} more cells than the table has columns"
+    if cells == len(names) or not (barred or PRICED.intersection(names[cells:])):
+        return ""
+    return f"{counted(len(names) - cells, 'cell')} fewer than the table has columns: which is missing is not known"
+
+
+def _with_switch(
+    said: list[str], columns: list[tuple[str, str]], rows: list[list[str]]
+) -> tuple[list[tuple[str, str]], list[list[str]]]:
+    """Return columns and rows with a column FSDP as what it means where it is a switch and no number of ranks.
+
+    It is one where it says no or 0 at least once, or yes, and no number above 1; 1 alone could be either.
+    """
+    place = next((n for n, name in enumerate(said) if _letters(name) in SWITCHES), None)
+    if place is None or "zero_stage_fsdp" in (name for name, _ in columns):
+        return columns, rows
+    cells = {row[place].strip().lower() for row in rows if len(row) == len(columns) and not is_empty(row[place])}
+    if not cells or cells == {"1"} or not cells <= FLAGS.keys():
+        return columns, rows
+
+    def switched(row: list[str]) -> list[str]:
+        on = FLAGS.get(row[place].strip().lower()) if place < len(row) else None
+        return row if on is None else [*row[:place], SWITCHED["on" if on else "off"], *row[place + 1 :]]
+
+    return [*columns[:place], ("zero_stage_fsdp", ""), *columns[place + 1 :]], [switched(row) for row in rows]
 
 
 def with_layout(cells: Mapping[str, str]) -> dict[str, str]:
@@ -134,20 +175,23 @@ def _text(path: str | Path) -> str:
         raise InputError(f"{path}: not UTF-16 text (byte {error.start})") from None
 
 
-def _rows(text: str, path: str | Path) -> list[list[str]]:
-    """Return the cells of each line that holds some, the header's first; lines before it may be comments."""
+def _rows(text: str, path: str | Path) -> tuple[list[list[str]], bool]:
+    """Return the cells of each line that holds some, the header's first, and whether bars part them.
+
+    Lines before the header may be comments.
+    """
     lines = text.splitlines()
     start = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), len(lines))
     lines = lines[start:]
     if lines and lines[0].lstrip().startswith("|"):
         rows = [_barred(line) for line in lines if line.lstrip().startswith("|")]
-        return [row for row in rows if not all(RULE.fullmatch(cell) for cell in row)]
+        return [row for row in rows if not all(RULE.fullmatch(cell) for cell in row)], True
     mark = max(",;\t", key=lines[0].count) if lines else ","
     try:
         rows = list(csv.reader(lines, delimiter=mark, strict=True))
     except csv.Error as error:
         raise InputError(f"{path}: {error}") from None
-    return [row for row in rows if any(cell.strip() for cell in row)]
+    return [row for row in rows if any(cell.strip() for cell in row)], False
 
 
 def _barred(line: str) -> list[str]:
@@ -182,10 +226,15 @@ def _column(name: str) -> tuple[str, str]:
 
 def _known(name: str) -> str:
     """Return the column that a name without a unit means, "" where none is."""
-    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    plain = _letters(TOKENS.sub(r"\1", name))
     own = IN_CELLS.get(own_name(plain) or plain, "")
-    exact = next((known for known in (*INPUTS, *MEASURED) if re.sub(r"[^a-z0-9]", "", known.lower()) == plain), "")
-    return exact or NAMES.get(plain, "") or own
+    exact = next((known for known in (*INPUTS, *MEASURED) if _letters(known) == plain), "")
+    return exact or NAMES.get(plain, "") or own or ("tokens_per_s_per_gpu" if RATE.fullmatch(plain) else "")
+
+
+def _letters(name: str) -> str:
+    """Return a name without marks and case."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _with_unit(cell: str, unit: str) -> str:

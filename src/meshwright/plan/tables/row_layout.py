@@ -15,7 +15,16 @@ from ..analytic.coefficients import StackCoefficients
 from ..analytic.held_roles import UNPACKED, loss_roles, weight_roles
 from ..analytic.optimizers import module_roles, optimizer_assumed, optimizer_roles
 from .cells import Cells, count_of, flag_of, is_empty
-from .columns import overlap_off, overlapped, recomputation, schedule_word, zero_stage
+from .columns import (
+    SWITCHED,
+    is_looped,
+    overlap_off,
+    overlapped,
+    recomputation,
+    says_only_that,
+    schedule_word,
+    zero_stage,
+)
 
 
 def layout_of(
@@ -33,11 +42,16 @@ def layout_of(
     zero, shard = _sharding(cells, stack, ranks, per_node, assumed)
     sp = flag_of(cells, "seq_parallel", stack.sp) if degrees["tp"] > 1 else 0
     schedule = schedule_word(cells.get("schedule", "")) or ("interleaved" if degrees["vpp"] > 1 else "1f1b")
+    if degrees["pp"] > 1 and is_looped(cells.get("schedule", "")) and is_empty(cells.get("vpp", "")):
+        degrees["vpp"] = 2
+        assumed.append(f"vpp 2, the fewest of schedule {cells['schedule']}")
     if degrees["pp"] == 1:
         if degrees["vpp"] > 1:
             assumed.append("vpp without a pipeline: none")
         degrees["vpp"], schedule = 1, "1f1b"
     recompute = recomputation(cells.get("recompute", ""))
+    if says_only_that(cells.get("recompute", "")):
+        assumed.append(f"recompute full: the table says {cells['recompute']!r}, not what")
     if recompute is None:
         assumed.append(f"recompute {stack.recompute}")
         recompute = stack.recompute
@@ -94,11 +108,14 @@ def _word(cells: Cells, name: str) -> str:
 
 
 def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int, assumed: list[str]) -> tuple[int, int]:
-    found = zero_stage(cells.get("zero_stage_fsdp", ""), ranks, per_node)
+    said = cells.get("zero_stage_fsdp", "")
+    unsharded = said == SWITCHED["off"]
+    found = None if unsharded else zero_stage(said, ranks, per_node)
     if found is None:
-        found = (stack.zero if ranks > 1 else 0), ranks  # one rank shares with nobody, whatever its stack does
+        usual = 0 if unsharded and stack.zero >= 2 else stack.zero
+        found = (usual if ranks > 1 else 0), ranks  # one rank shares with nobody, whatever its stack does
         if ranks > 1:
-            assumed.append(f"ZeRO {stack.zero}")
+            assumed.append(f"ZeRO {usual}")
     copies = count_of(cells, "replicas", 1)
     if copies > 1:
         if ranks % copies or found[0] < 2:

@@ -152,8 +152,8 @@ def _row(
     name, family = cells.get("id") or f"row-{number}", cells.get("family", "")
     run, reason = None, None
     try:
-        if None in line:
-            raise InputError(f"{len(line[None])} more cells than the table has columns")  # type: ignore[index]
+        if told := line.get(None):  # type: ignore[call-overload]
+            raise InputError(told)
         check_unread(cells)
         run = _run(name, family, with_layout(cells), catalogue, known, models, folder)
     except InputError as error:
@@ -164,10 +164,19 @@ def _row(
         family=family,
         run=run,
         reason=reason,
-        measured_step_time_s=measured_of(cells, "step_time_s", unreadable),
+        measured_step_time_s=_measured_step_s(cells, run, unreadable),
         measured_peak_memory_bytes=measured_of(cells, "peak_memory_bytes_per_gpu", unreadable),
         unreadable=tuple(unreadable),
     )
+
+
+def _measured_step_s(cells: Cells, run: Run | None, unreadable: list[str]) -> float | None:
+    """Return the seconds of a step that a row has measured, or those that its tokens a second of one GPU make."""
+    step_s = measured_of(cells, "step_time_s", unreadable)
+    rate = measured_of(cells, "tokens_per_s_per_gpu", unreadable)
+    if step_s is not None or rate is None or run is None:
+        return step_s
+    return run.global_batch * run.seq_len / (rate * run.gpus)
 
 
 def _run(
