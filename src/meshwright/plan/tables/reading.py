@@ -42,7 +42,7 @@ NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("peakmemory", "peakmem", "maxmemory", "peakmemorypergpu"), "peak_memory_bytes_per_gpu"),
 }
 RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s"
-    r"(?:throughput)?(?:t|toks?|tokens?)(?:(?:per|p)?s(?:ec(?:ond)?)?(?:per)?gpu|(?:per)?gpu(?:per)?s(?:ec(?:ond)?)?)"
+    r"(?:throughput)?(?:t|toks?|tokens?)(?:(?:per|p)?(?:s|sec|second)(?:per)?gpu|(?:per)?gpu(?:per)?(?:s|sec|second))"
 )
 TOKENS = re.compile(r"(?i)(?<=len)((?:gth)?)\s*[(\[]\s*(?:t|toks?|tokens?)\s*[)\]]$")  # the unit of a length
 SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree

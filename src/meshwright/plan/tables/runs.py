@@ -171,7 +171,7 @@ def _row(
 
 
 def _measured_step_s(cells: Cells, run: Run | None, unreadable: list[str]) -> float | None:
-    """Return the seconds of a step that a row has measured, or those that its tokens a second of one GPU make."""
+    """Return the seconds of a step that a row has measured, or what its tokens a second of one GPU make of it."""
     step_s = measured_of(cells, "step_time_s", unreadable)
     rate = measured_of(cells, "tokens_per_s_per_gpu", unreadable)
     if step_s is not None or rate is None or run is None:
