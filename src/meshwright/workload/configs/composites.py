@@ -26,10 +26,12 @@ class Composite:
     optional: tuple[str, ...] = ()  # vision_config, audio_config: without it there is no such encoder
     sizes: tuple[tuple[str, int], ...] = ()  # of its text model, where text_config leaves some out
     beside: tuple[str, ...] = ()  # keys beside vision_config that change the size of what joins both
+    passed: tuple[str, ...] = ()  # keys of published text_configs that the class passes over
 
 
 MOLMO2 = ("adapter_config", "image_patch_id")
 MUSE = ("out_hidden_size", "projector_hidden_size")
+IDEFICS3 = ("is_llama_config", "perceiver_config", "pixel_shuffle_factor")  # of a resampler that it does not have
 VOXTRAL = (
     *(("hidden_size", 3072), ("intermediate_size", 8192), ("num_hidden_layers", 30), ("num_key_value_heads", 8)),
     *(("head_dim", 128), ("vocab_size", 131072), ("max_position_embeddings", 131072)),
@@ -54,8 +56,10 @@ COMPOSITES: dict[str, Composite] = {
             *vision.LFM2_PASSED,
         ),
     ),
-    "idefics3": Composite("llama", vision.idefics3, beside=("scale_factor",)),
-    "smolvlm": Composite("llama", vision.idefics3, beside=("scale_factor",)),
+    **dict.fromkeys(
+        ("idefics3", "smolvlm"),
+        Composite("llama", vision.idefics3, beside=("scale_factor",), passed=IDEFICS3),
+    ),
     "gemma3": Composite("gemma3_text", vision.gemma3, tied=True),
     "gemma4": Composite("gemma4_text", vision.gemma4, tied=True, optional=("vision_config",)),
     "paligemma": Composite("gemma", vision.paligemma, tied=True, beside=("projection_dim",)),
@@ -78,6 +82,7 @@ COMPOSITES: dict[str, Composite] = {
     "lighton_ocr": Composite("qwen3", vision.pixtral, tied=True, beside=("spatial_merge_size",)),
     "qianfan_ocr": Composite("qwen3", vision.internvl, beside=("downsample_ratio",)),
     "kimi_k25": Composite("deepseek_v3", vision.kimi_k25, tied=True, beside=("projection_hidden_size",)),
+    "kimi_vl": Composite("deepseek_v3", vision.kimi_vl),
     "internvl": Composite("qwen2", vision.internvl, tied=True, beside=("downsample_ratio",)),
     # of 2026
     "gemma4_unified": Composite(

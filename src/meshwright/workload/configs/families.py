@@ -220,7 +220,13 @@ DECODERS: dict[str, Traits] = {
         passed=("moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min", "compression_ratio"),
     ),
     "minimax_m2": Traits(
-        experts="all", wide_norms=True, qkv_bias=False, out_bias=False, network_bias=False, passed=MINIMAX_M2
+        experts="all",
+        wide_norms=True,
+        qkv_bias=False,
+        out_bias=False,
+        network_bias=False,
+        passed=MINIMAX_M2,
+        switched=(("shared_intermediate_size", "shared_moe_mode"),),
     ),
     "flex_olmo": Traits(experts="all", wide_norms=True, network_bias=False),
     "hunyuan_v1_moe": Traits(

@@ -1,4 +1,4 @@
-"""Keys of config.json files that change no size: tokens, rotations, dropout, initialisation, how files were stored."""
+"""Keys of config.json files that change no size: tokens, rotations, dropout, generation, how files were stored."""
 
 import re
 
@@ -25,7 +25,7 @@ PATTERNS = re.compile(
     |(query_pre_attn_scalar|attention_multiplier|residual_multiplier|attn_(temperature|scale).*|floor_scale)
     |(is_decoder|is_encoder_decoder|add_cross_attention|cross_attention_hidden_size|tie_encoder_decoder)
     |(chunk_size_feed_forward|time_step_.*|residual_in_fp32|rescale_prenorm_residual|scale_.*|reorder_and_upcast_attn)
-    |(norm_type|embd_pdrop|summary_.*|attention_types?|use_bidirectional_attention|max_window_layers|num_logits_to_keep)
+    |(norm_type|embd_pdrop|summary_.*|attention_types?|use_bidirectional_attention|max_window_layers|(num_)?logits_to_keep)
     |(swiglu_(alpha|limit)|norm_before_gate|mamba_norm_before_gate|use_mambapy|use_associative_scan|layerscale_value)
     |(attention_softmax_in_fp32|enable_lm_head_fp32|attention_softmax|softmax_.*|no_rope_layers?|no_rope_layer_interval|use_rope|nope_.*)
     |(use_sliding_window|attention_chunk_size|position_embedding_type|original_max_position_embeddings|rms_norm)
@@ -33,6 +33,15 @@ PATTERNS = re.compile(
     |(mm_tokens_per_image|num_image_tokens|image_aspect_ratio|image_grid_pinpoints|torch_dtype|dtype|dynamic_image_size|template)
     |(ignore_index|is_composition|tokenizer_(name|type|path)|embeddings_scale_by_sqrt_dim|force_bos_token_insert)
     |(tokens_per_second|spatial_.*|force_image_size|ps_version|downsample_ratio|max_dynamic_patch|min_dynamic_patch)
+    # generation
+    |(max_new_tokens|min_new_tokens|max_time|max_cache_len|stop_strings|min_p|top_h|epsilon_cutoff|eta_cutoff)
+    |(encoder_(repetition_penalty|no_repeat_ngram_size)|renormalize_logits|sequence_bias|token_healing|guidance_scale)
+    |(watermarking_config|compile_config|disable_compile|continuous_batching_config|low_memory|penalty_alpha)
+    |(dola_layers|constraints|force_words_ids|prefill_chunk_size|prompt_lookup_num_tokens|max_matching_ngram_size)
+    |(is_assistant|num_assistant_tokens.*|assistant_.*|target_lookbehind|speculation_type|chat_template|generation_config)
+    # what programs that store or train a model leave in its file
+    |(unsloth_.*|transformers\.js_config|quantization|sparsity_config|(use_)?(fp16|bf16|bfloat16)|name_or_path|license)
+    |(torch_compile|neftune_noise_alpha|use_liger_kernel|use_flash_attention_2|seed|custom_pipelines)
     """,
     re.VERBOSE,
 )

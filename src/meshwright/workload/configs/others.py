@@ -188,21 +188,14 @@ def modernbert(c: ConfigReader, *, masked: bool = False) -> Architecture:
 
 
 def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
-    """Return T5: an encoder and a decoder that reads it, with a table of relative positions.
-
-    What is published as untied has an output of its own, which transformers 5 ties to the embedding all the same: the
-    user has to say which of the two is trained.
-    """
+    """Return T5: an encoder and a decoder that reads it, with a table of relative positions."""
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
     count, width = c.layers(), c.whole("d_ff")
     later = c.whole("num_decoder_layers", count)
     if not c.given("num_decoder_layers"):
         later = count
     if not c.flag("tied", default=True):
-        raise ValueError(
-            "tie_word_embeddings: expected true; transformers 5 ties the output that this checkpoint has apart, and "
-            "an output apart is not counted"
-        )
+        c.assumed.append(APART.format(count=c.whole("vocab_size") * hidden / 1e6))
     c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
     network = Dense(width=width, gated=gated_as_t5(c))
     over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
@@ -282,6 +275,10 @@ def whisper(c: ConfigReader) -> Architecture:
     )
 
 
+APART = (
+    "the output has weights of its own, {count:,.1f} M, as tie_word_embeddings says and published checkpoints hold; "
+    "transformers 5 ties it to the embedding all the same"
+)
 BOTH_SIDES = "a sequence is as long in the encoder as in the decoder: a token, and its FLOPs, are one of each"
 FIXED_LENGTH = (
     "each sequence has an encoder's {frames} positions of sound (max_source_positions) beside its text, however long "

@@ -26,7 +26,9 @@ def longt5(c: ConfigReader) -> Architecture:
     if kind not in ("local", "transient-global"):
         raise ValueError(f"encoder_attention_type: expected local or transient-global, got {kind!r}")
     if not c.flag("tied", default=True):
-        raise ValueError("tie_word_embeddings: expected true; an output apart is not counted")
+        c.assumed.append(
+            "the output has the embedding's weights, as the class has it whatever tie_word_embeddings says"
+        )
     c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions", "global_block_size")
     blocks = kind == "transient-global"
     if blocks:
@@ -40,7 +42,7 @@ def longt5(c: ConfigReader) -> Architecture:
     layers = [LayerKind(mixer=near, network=network, small=(2 + blocks) * hidden)] * count
     layers += [LayerKind(mixer=own, beside=over, network=network, small=3 * hidden)] * later
     beside = hidden + (2 + blocks) * table
-    return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=0)
+    return made(c, Traits(tied=True), layers, tied=True, beside_parameters=beside, max_position_embeddings=0)
 
 
 def switch_transformers(c: ConfigReader) -> Architecture:

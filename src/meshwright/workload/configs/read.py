@@ -84,7 +84,7 @@ def _quantized(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what is passed over of a checkpoint whose weights are stored in few bits."""
     inside = _inside(config)
     for part in (config, config[inside] if inside else {}):
-        for key in ("quantization_config", "compression_config"):
+        for key in ("quantization_config", "compression_config", "quantization"):
             stored = part.get(key)
             if isinstance(stored, Mapping) and stored:
                 method = stored.get("quant_method") or "its method is not said"
@@ -238,7 +238,8 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
     towers, told, unknown = _encoders(config, kind, found.architecture.hidden_size, where)
     beside = _beside(rest, found.architecture, where) if inside else []
-    unknown += [*found.ignored, *(key for key in beside if key not in composite.beside)]
+    unknown += [key for key in found.ignored if key not in composite.passed]
+    unknown += [key for key in beside if key not in composite.beside]
     return Described(
         msgspec.structs.replace(found.architecture, tower_parameters=towers),
         (

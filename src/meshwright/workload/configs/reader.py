@@ -194,6 +194,18 @@ class ConfigReader:
         """Return the key under which the config has a name."""
         return next((key for key in self.keys(name) if self._config.get(key) is not None), name)
 
+    def _repeated(self) -> set[str]:
+        """Return the keys of heads that say no more than the width and the number of heads do."""
+        hidden, heads = (
+            next((self._config[key] for key in self.keys(name) if type(self._config.get(key)) is int), 0)
+            for name in ("hidden_size", "num_attention_heads")
+        )
+        said = {
+            **dict.fromkeys((*ALIASES["head_dim"], "attention_head_size"), hidden / heads if heads else 0),
+            **dict.fromkeys(ALIASES["num_key_value_heads"], heads),
+        }
+        return {key for key, value in said.items() if value and self._config.get(key) == value}
+
     def unknown(self) -> list[str]:
         """Return the keys that were neither read nor known to change no size."""
         layers = self._config.get("per_layer_config")
@@ -203,7 +215,7 @@ class ConfigReader:
             before + key
             for before, part in parts
             for key, value in part.items()
-            if key not in self.used and not is_ignored(key) and not is_empty(value)
+            if key not in {*self.used, *self._repeated()} and not is_ignored(key) and not is_empty(value)
         ]
         found += [f"{name}.{key}" for name, part in self._parts.items() for key in part.unknown()]
         return list(dict.fromkeys(found))

@@ -295,6 +295,11 @@ def kimi_k25(c: ConfigReader, text: int) -> int:
     return tower + 2 * c.whole("projection_hidden_size", 1152) + merged * (merged + 1) + text * (merged + 1)
 
 
+def kimi_vl(c: ConfigReader, text: int) -> int:
+    """Return the encoder of Kimi-VL, that of Kimi K2.5 of single images (moonshotai/Kimi-VL-A3B-Instruct)."""
+    return kimi_k25(c.changed({"projection_hidden_size": c.whole("hidden_size")}), text)
+
+
 def llama4(c: ConfigReader, text: int) -> int:
     """Return the encoder of Llama 4, its adapter and the projection."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")

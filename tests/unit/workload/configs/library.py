@@ -24,7 +24,7 @@ ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the
 STRANGERS = frozenset(
     {
         *("bailing_moe_v2", "minimax_m1", "minimax_text_01", "internlm2", "baichuan", "chatglm", "arctic"),
-        "phi3small",
+        *("phi3small", "kimi_vl"),
     }
 )
 TEXTS = (
@@ -131,6 +131,8 @@ def read_defaults() -> dict[str, dict[str, Any]]:
         RECIPES[kind](ConfigReader({}, values, kind))
         found[kind] = _asked(values, but={*FILLED.get(kind, {}), *derived(kind, values)})
     for kind, composite in COMPOSITES.items():
+        if kind in STRANGERS:
+            continue
         made = configuration({"model_type": kind, **{part: {} for part in composite.optional}})
         beside = {key: value for key, value in made.to_dict().items() if key in composite.beside}
         width = getattr(getattr(made, "text_config", made), "hidden_size", 1024)
@@ -147,6 +149,7 @@ def read_defaults() -> dict[str, dict[str, Any]]:
 
 # classes that fill in sizes of the encoder which its own class does not assume
 OWN_ENCODER = frozenset({"llava", "llava_next", "llava_next_video", "llava_onevision", "vipllava", "cohere2_vision"})
+TIED_ANYWAY = frozenset({"t5", "mt5", "umt5"})  # by the library, and not by checkpoints that say otherwise
 LARGE = frozenset({  # types whose tokens have numbers beyond a small vocabulary
     *("glm", "glm4", "phi3", "flex_olmo", "kimi_linear", "modernbert", "marian", "olmo_hybrid", "smollm3", "minicpm3"),
     *("whisper", "dots1", "axk2", "bailing_hybrid", "lfm3", "modernbert-decoder", "xglm", "hy_v4", "dots3_note_text"),
@@ -198,6 +201,8 @@ def changed(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 if key in KEPT or key.endswith(("_id", "2label", "label2id")) or isinstance(value, dict | list | str):
                     continue
                 if part is None and key in {*LAYERS, "vocab_size"}:
+                    continue
+                if key == "tie_word_embeddings" and config["model_type"] in TIED_ANYWAY:
                     continue
                 for other in _others(value):
                     yield {**config, **({key: other} if part is None else {part: {**config[part], key: other}})}

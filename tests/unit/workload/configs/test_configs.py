@@ -199,7 +199,6 @@ def test_a_type_without_a_text_model_that_is_known_is_refused_whatever_is_allowe
 GPT_NEO = {"model_type": "gpt_neo", "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 256}
 INDEXED = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4}
 NEMOTRON = {"layers_block_type": ["mamba", "moe", "attention", "moe"], "n_routed_experts": 4, "num_experts_per_tok": 2}
-FLAN_T5 = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 
 def test_every_second_layer_of_gpt_neo_attends_in_a_window():
@@ -336,7 +335,6 @@ def test_what_is_not_understood_is_refused_by_its_name(change, named):
         ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types: expected .* got 'conv'"),
         (GPT_NEO | {"attention_types": [[["global"], 10**12]]}, "attention_types: expected global or local"),
         (GPT_NEO | {"attention_types": [[[["a"]], 4]]}, "attention_types: expected global or local"),
-        (FLAN_T5, "tie_word_embeddings: expected true; transformers 5 ties"),
         (GPT_NEO | {"attention_types": [[["global"], 3]]}, "attention_types: expected global or local"),
         ({"model_type": "phimoe", "num_experts_per_tok": 3}, "num_experts_per_tok: expected 2"),
         (INDEXED | {"indexer_types": ["shared"] * 4}, "indexer_types: expected full for the first layer"),

@@ -129,6 +129,7 @@ def test_scores_with_tables_of_places_are_multiplications_without_weights_of_the
         ("minimax_m3_vl", "text_config", {"tie_word_embeddings": True}),
         ("switch_transformers", None, {"encoder_sparse_step": 2}),
         ("longt5", None, {"is_gated_act": True}),
+        ("longt5", None, {"tie_word_embeddings": False}),
         ("paddleocr_vl", None, {"text_config": {}, "tie_word_embeddings": False}),
         ("qwen2_audio", None, {"tie_word_embeddings": True}),
         ("voxtral", None, {"tie_word_embeddings": True}),

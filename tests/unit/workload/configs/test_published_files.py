@@ -83,6 +83,21 @@ def test_kimis_encoder_is_read_by_the_names_of_its_published_file():
         architecture_of(shared | {"vision_config": KIMI | {"text_hidden_size": 512}})
 
 
+def test_kimi_vl_has_its_published_size():
+    sight = {"model_type": "moonvit", "patch_size": 14, "num_attention_heads": 16, "num_hidden_layers": 27}
+    sight |= {"hidden_size": 1152, "intermediate_size": 4304, "init_pos_emb_height": 64, "init_pos_emb_width": 64}
+    text = {key: value for key, value in DEEPSEEK.items() if key != "model_type"}
+    config = {"model_type": "kimi_vl", "text_config": text, "vision_config": sight | {"merge_kernel_size": [2, 2]}}
+    found = architecture_of(config).architecture
+
+    assert found.text_parameters == parameters(text | {"model_type": "deepseek_v3"})
+    layer, table = 4 * 1152 * 1153 + 2 * 1152 * 4304 + 4304 + 1152 + 4 * 1152, 64 * 64 * 1152
+    encoder = 27 * layer + table + 1152 * (3 * 14 * 14 + 1) + 2 * 1152
+    assert encoder == pytest.approx(0.4e9, rel=0.05)  # published
+    # and two projections of four merged patches behind a norm
+    assert found.tower_parameters == encoder + 2 * 1152 + (4 * 1152 + 1) * (4 * 1152 + 256)
+
+
 LING = TEXT | {"model_type": "bailing_moe_v2", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 LING |= {"moe_shared_expert_intermediate_size": 64, "first_k_dense_replace": 1}
 
@@ -100,11 +115,67 @@ def test_a_shared_network_may_be_said_by_its_width_and_by_its_experts_if_both_ag
         ("recurrent_gemma", {"embeddings_scale_by_sqrt_dim": True}),
         ("xlstm", {"head_dim": 512, "add_post_blocks_norm": True, "mlstm_round_up_to_multiple_of": 64}),
         ("xlstm", {"force_bos_token_insert": True}),
+        ("minimax_m2", {"shared_intermediate_size": 0, "shared_moe_mode": "sigmoid"}),
+        ("granitemoehybrid", {"logits_to_keep": 1}),
+        ("llama", {"unsloth_fixed": True, "transformers.js_config": {"dtype": "q4"}, "use_bfloat16": True}),
     ],
 )
 def test_keys_that_published_files_have_and_classes_pass_over_change_nothing(kind, keys):
     plain = library.base(kind) if kind != "mpt" else {"model_type": "mpt"}
     assert parameters(plain | keys) == parameters(plain)
+
+
+def test_keys_of_generation_change_nothing():
+    transformers = pytest.importorskip("transformers")
+    keys = dict.fromkeys(transformers.GenerationConfig._get_default_generation_params(), 3)
+
+    assert parameters(TEXT | keys) == parameters(TEXT)
+
+
+PERCEIVER = {"is_llama_config": True, "pixel_shuffle_factor": 4, "perceiver_config": {"resampler_depth": 6}}
+
+
+def test_a_text_model_may_have_keys_of_a_resampler_that_the_model_around_it_lacks():
+    config = {
+        "model_type": "smolvlm",
+        "vision_config": SIGHT | {"image_size": 224, "patch_size": 14},
+        "scale_factor": 4,
+    }
+    text = TEXT | {"model_type": "llama"}
+
+    assert parameters(config | {"text_config": text | PERCEIVER}) == parameters(config | {"text_config": text})
+    with pytest.raises(InputError, match="use_resampler: not understood"):
+        architecture_of(config | {"text_config": text | {"use_resampler": True}})
+
+
+SOUND = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize(("key", "same", "other"), [("head_dim", 32, 64), ("num_key_value_heads", 4, 2)])
+def test_keys_of_heads_that_repeat_other_sizes_are_understood_and_with_another_value_refused(key, same, other):
+    text = TEXT | {"model_type": "llama", "head_dim": 64}
+    config = {"model_type": "voxtral", "text_config": text, "audio_config": SOUND}
+    said = {value: config | {"audio_config": SOUND | {key: value}} for value in (same, other)}
+
+    assert parameters(said[same]) == parameters(config)
+    with pytest.raises(InputError, match=f"audio_config.{key}: not understood"):
+        architecture_of(said[other])
+
+
+@pytest.mark.parametrize("kind", ["t5", "mt5", "umt5"])
+def test_an_output_that_a_checkpoint_of_t5_has_apart_is_counted_apart_and_said(kind):
+    tied, apart = (architecture_of({"model_type": kind, "tie_word_embeddings": said}) for said in (True, False))
+    vocab, hidden = tied.architecture.vocab_size, tied.architecture.hidden_size
+
+    assert apart.architecture.parameters - tied.architecture.parameters == vocab * hidden
+    assert any("transformers 5 ties it to the embedding" in told for told in apart.assumed)
+
+
+def test_weights_that_mlx_stores_in_few_bits_are_counted_whole():
+    found = architecture_of(TEXT | {"quantization": {"group_size": 64, "bits": 4}})
+
+    assert found.architecture == architecture_of(TEXT).architecture
+    assert any("quantization (its method is not said)" in told for told in found.assumed)
 
 
 STATES = {"mamba_n_heads": 16, "mamba_d_head": "auto"}
