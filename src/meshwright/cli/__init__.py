@@ -14,6 +14,7 @@ import os
 import re
 import resource
 import sys
+from collections.abc import Collection
 
 import click
 
@@ -42,6 +43,17 @@ COMMANDS = {
 
 
 _MACHINES_END = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
+# options of other tools, by the option of ours that says the same
+CALLED = {
+    "--cluster": {"accelerator", "device", "gpu", "gpu-model", "gpu-name", "gpu-type", "instance-type", "machine"},
+    "--layout": {"dp", "ep", "cp", "mbs", "micro-batch-size", "pp", "recompute", "tp", "zero", "zero-stage"},
+}
+SAYS = {
+    "--cluster": "says the machines: a node type, such as dgx-h100, or accelerators by their number, such as 8xH100",
+    "--layout": 'says how a step is split, such as "tp=8,dp=4,mbs=1,zero=1,recompute=full"',
+}
 
 
 class _Commands(click.Group):
@@ -122,12 +134,14 @@ def _more(error: OSError) -> str:
 
 
 def _with_nearest(error: click.ClickException) -> str:
-    """Return what an error says, with the nearest command or value where one of a closed set does not exist."""
+    """Return what an error says, with the nearest command, option or value where one of a closed set does not exist."""
     said = error.format_message().replace("is not a valid integer range", "is no whole number, such as 131072")
     context = getattr(error, "ctx", None)
     example = getattr(getattr(context, "command", None), "epilog", None)
     if isinstance(error, click.MissingParameter) and example:
         return f"{said} {' '.join(example.split())}"
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        return _with_meant(error, {name for param in context.command.params for name in param.opts})
     values = getattr(getattr(error, "param", None), "type", None)
     if isinstance(error, click.BadParameter) and isinstance(values, click.Choice):
         word = re.match(r"'([^']+)'", error.message)  # click names the value first, then lists the known ones
@@ -137,6 +151,14 @@ def _with_nearest(error: click.ClickException) -> str:
     if word is None or context is None or not isinstance(context.command, click.Group):
         return said
     return f"{word[0]} {nearest(word[1], context.command.list_commands(context)).capitalize()}"
+
+
+def _with_meant(error: click.NoSuchOption, known: Collection[str]) -> str:
+    """Return what an error says of an unknown option, with the one of a command that other tools call so."""
+    meant = next((ours for ours, theirs in CALLED.items() if error.option_name.removeprefix("--") in theirs), None)
+    if meant is None or meant not in known:
+        return error.format_message()
+    return f"{error.message} {meant} {SAYS[meant]}"
 
 
 def _fail(message: str, code: int) -> int:

@@ -82,6 +82,7 @@ def print_answer(
         "predicted": best.predicted,
         "fits": best.fits,
         "memory": best.memory,
+        "terms": best.terms,
         "alternatives": alternatives(best, others),
     }
     print_about(setting, answer if training is None else answer | {"training": training})

@@ -89,7 +89,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             part = f"; `--gpus {few[1]}` says how many" if (few := re.match(r"(\d{1,2}) ?[xX*]", name)) else ""
             raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}{part}")
         if alone := alone or self._accelerator_in(plain):
-            some = "" if self.accelerators[alone].link else f"4x{alone} is a machine of four; "
+            joined = self.accelerators[alone].link and not self.accelerators[alone].bridged
+            some = "" if joined else f"4x{alone} is a machine of four; "
             raise InputError(f"{name!r}: no node type of the catalogue has the accelerator {alone}; {some}{YOUR_OWN}")
         told = close if close.startswith("did") else nearest(name, self.nodes)
         if not _like(name, told):

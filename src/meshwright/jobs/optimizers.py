@@ -11,7 +11,7 @@ import re
 
 from .draft import Draft
 from .keys import Keys
-from .savings import dtype_of
+from .savings import SINGLE_MOMENTS, dtype_of
 
 # a name without case, folders and separators: words of who made it, the algorithm, words of how it is computed
 ADAM = r"(?:ao|apex|cpu|decoupled|deepspeed|distributed|fused|megatron|paged|torch)*adamw?"
@@ -77,6 +77,13 @@ def take_optimizer(draft: Draft, key: str, name: str, *, momentum: float = 0.0) 
     draft.savings.single = told if SINGLE.fullmatch(plain) else ""
     if paged and found not in PAGED:
         draft.savings.remarks.append(f"{told}: moments that leave the GPU where it is full are priced on it")
+
+
+def take_early(draft: Draft, told: str) -> None:
+    """Note that backward uses each gradient up as soon as it is there, whatever the optimiser; `told` are the words."""
+    said = draft.savings
+    name = said.optimizer[0] or (SINGLE_MOMENTS if said.single else "adamw")
+    said.optimizer, said.single = (f"{name}-in-backward", f"{said.optimizer[1]}, {told}".removeprefix(", ")), ""
 
 
 def take_moments(draft: Draft, keys: Keys, first: str, second: str) -> None:

@@ -152,7 +152,8 @@ EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit
 # NeMo Automodel loads weights in the type of the checkpoint, bfloat16, and PyTorch's Adam keeps its moments in it
 # (torch_dtype="auto", nemo_automodel/_transformers/auto_model.py); recipes that ask for float32 say so
 HALF_STATES = {
-    "shares_single": 0, "held_gradient_bytes": HALF_BYTES, "optimizer_bytes": 2 * HALF_BYTES, "master_bytes": 0
+    "shares_single": 0, "held_gradient_bytes": HALF_BYTES, "optimizer_bytes": 2 * HALF_BYTES, "master_bytes": 0,
+    "host_weight_bytes": HALF_BYTES, "host_gradient_bytes": HALF_BYTES,
 }  # fmt: skip
 IN_HALF = msgspec.structs.replace(SHARDED, **HALF_STATES)
 # torchtune: with dtype=bf16 "all activations, gradients and optimizer states are in bfloat16", and fp32 is the other

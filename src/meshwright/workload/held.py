@@ -14,7 +14,7 @@ import numpy as np
 
 from .conventions import SINGLE_BYTES, Conventions
 from .program import Flag, Held, Moment, Number, States
-from .split import SplitDegrees, host_weight_bytes, where
+from .split import SplitDegrees, host_master_bytes, host_weight_bytes, where
 
 GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
 
@@ -29,6 +29,8 @@ class Counts(NamedTuple):
     fused: Number = 0  # of one layer, weights whose gradients kernels add to their sum
     matrix: Number = 0  # of the largest matrix of a layer
     own_ends: Number = 0  # what ZeRO leaves of `ends`
+    frozen: Number = 0  # beside `held`, weights that nothing trains or gathers: encoders that no token passes
+    own_frozen: Number = 0  # what ZeRO 3 leaves of them
 
 
 def states(
@@ -51,7 +53,8 @@ def states(
     alone = c.optimizer_bytes - c.master_bytes  # no second copy in single precision
     moments = where(single, alone, where(own, alone, c.optimizer_bytes)) * c.trained
     kept = (split.zero == 3) & each
-    parameters = where(kept, share * p.own, weight * p.held + where(own, share * p.own, 0))
+    frozen = weight * where(kept, p.own_frozen, p.frozen)
+    parameters = where(kept, share * p.own, weight * p.held + where(own, share * p.own, 0)) + frozen
     gradients = summed * where(cut & each, p.own, p.held + c.sums_apart * where(split.zero == 1, p.own, 0))
     whole = halves & (split.pp > 1) & (c.whole_halves > 0)
     passing = where(kept, weight * where(whole, p.held, np.minimum(p.held, 2 * p.layer + p.ends)), 0)
@@ -71,18 +74,19 @@ def states(
     moments_away, weights = offload == 1, offload == 2
     leaves = resharded & (weights | (moments_away & (c.host_beside > 0)))
     gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
-    host = (alone + SINGLE_BYTES) * c.trained * moved + where(offload > 0, at_ends, 0) + gradient
-    # weights beside their master copies; frozen ones have none
-    kept_there = where(own, weight * (1.0 - c.trained) * moved, copy)
+    master = where(single, SINGLE_BYTES, host_master_bytes(c))
+    host = (alone + master) * c.trained * moved + where(offload > 0, at_ends, 0) + gradient
+    # weights beside their master copies, which frozen ones and those in half precision alone lack
+    kept_there = where(own | (c.master_bytes == 0), weight * (1.0 - c.trained) * moved, copy)
     kept_there = kept_there - less * _in_layers(p) * moved if np.any(less) else kept_there
-    host = host + where(weights, kept_there, 0)
+    host = host + where(weights, kept_there + frozen, 0)
     return States(
-        parameters=where(weights, where(kept, 0, weight * p.held), found.parameters),
+        parameters=where(weights, where(kept, 0, weight * p.held + frozen), found.parameters),
         gradients=where(leaves, 0, gradients),
         optimizer=where(offload > 0, 0, found.optimizer),
         passing=found.passing + where(leaves & moments_away & (split.zero < 2), summed * p.layer, 0),
         host=host + where(offload > 0, 0, found.host),
-        pinned=gradient + where(weights, host_weight_bytes(c) * moved, copy * c.trained),
+        pinned=gradient + where(weights, host_weight_bytes(c) * moved + frozen, copy * c.trained),
     )
 
 

@@ -244,6 +244,11 @@ def host_weight_bytes(c: Conventions) -> Number:
     return _with_packed(c, c.host_weight_bytes, np.minimum(c.host_weight_bytes, c.held_weight_bytes))
 
 
+def host_master_bytes(c: Conventions) -> Number:
+    """Return the bytes of a weight that a host updates: of its master copy, or of the weight where there is none."""
+    return where((c.master_bytes > 0) | (c.shares_single > 0), SINGLE_BYTES, c.held_weight_bytes)
+
+
 def _with_packed(c: Conventions, trained: Number, frozen: Number) -> Number:
     """Return the mean of the bytes of a trained and of a frozen weight, of which some may lie in few bits."""
     if np.all(c.trained >= 1.0):

@@ -43,6 +43,7 @@ def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
         (["--precision", "fp9"], "did you mean fp8?"),
         (["--cluster", "H100x3"], "of that accelerator: dgx-h100, aws-p5"),
         (["--cluster", "8xA100"], "of that accelerator: dgx-a100"),
+        (["--cluster", "rtx3090"], "4xrtx-3090 is a machine of four"),
         (["--cluster", "h100-96g"], "no node type of the catalogue has the accelerator h100-96g; --hardware FILE"),
         (["--cluster", "dgx-h100,dgx-a100-80g"], "expected one node type; `plan --compare` sets several side by side"),
         (["--cluster", "gb200-nvl36"], "did you mean gb200-nvl72?"),
@@ -62,6 +63,18 @@ def test_a_slip_is_answered_with_what_was_meant(words, told):
 def test_the_command_line_says_so_too(capsys):
     assert cli.run_command([*PLAN.split(), "--seq-len", "128K"]) == 2
     assert "'128K' is no whole number, such as 131072 or 128000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--accelerator h100", "--cluster says the machines: a node type"),
+        ("--tp 8", "--layout says how a step is split"),
+    ],
+)
+def test_an_option_that_other_tools_have_is_answered_with_ours(capsys, words, told):
+    assert cli.run_command([*PLAN.split(), *words.split()]) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("given", "said"), [({}, True), ({"tie_word_embeddings": False}, False)])

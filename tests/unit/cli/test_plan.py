@@ -42,7 +42,10 @@ def test_json_is_layout_predicted_whether_it_fits_and_alternatives(capsys):
     captured = answer(capsys, *SMALL, "--json")
     document = json.loads(captured.out)
 
-    assert list(document) == ["model", "layout", "predicted", "fits", "memory", "alternatives"]
+    assert list(document) == ["model", "layout", "predicted", "fits", "memory", "terms", "alternatives"]
+    states = ("parameters", "gradients", "optimizer", "activations", "logits", "working")
+    whole = sum(document["terms"][f"{name}_bytes"] for name in states)
+    assert whole == pytest.approx(document["memory"]["allocated_bytes"])
     layout = msgspec.convert(document["layout"], Layout)
     predicted = msgspec.convert(document["predicted"], Performance)
     assert layout.world_size == 16

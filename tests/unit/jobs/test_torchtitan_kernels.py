@@ -147,3 +147,11 @@ def test_such_a_schedule_is_not_written_with_compiled_layers(capsys):
 
     assert run_command([*words, "--emit", "torchtitan", *layout]) == 2
     assert "schedule=zb halves a backward" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("switch", "optimizer"), [("true", "adamw-in-backward"), ("false", "")])
+def test_a_step_in_backward_uses_gradients_up_as_they_come(job, switch, optimizer):
+    found = read_job([str(job(f"[optimizer]\nearly_step_in_backward = {switch}\n"))], JobOptions(gpus=64))
+
+    assert found.optimizer == optimizer
+    assert not any("early_step" in text for text in found.ignored)

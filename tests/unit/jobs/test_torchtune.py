@@ -94,3 +94,20 @@ def test_recipes_that_compare_answers_and_configurations_by_name_alone_are_refus
         job(tmp_path, {"full.yaml": YAML, "a.sh": words % ("lora_dpo_distributed", "full.yaml")})
     with pytest.raises(InputError, match="names 8B_full, which is not here"):
         job(tmp_path, {"b.sh": words % ("full_finetune_distributed", "llama3_1/8B_full")})
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "priced"),
+    [
+        ("bitsandbytes.optim.PagedAdamW8bit", "paged-adam8bit-in-backward"),
+        ("torch.optim.AdamW", "adamw-in-backward"),
+        ("bitsandbytes.optim.AdamW32bit", "adamw-fp32-in-backward"),
+    ],
+)
+def test_an_optimizer_that_runs_in_backward_uses_gradients_up_as_they_come(tmp_path, optimizer, priced):
+    yaml = YAML.replace("torch.optim.AdamW", optimizer).replace("steps: 8", "steps: 1") + "optimizer_in_bwd: true\n"
+
+    found = job(tmp_path, {"full.yaml": yaml}, gpus=1)
+
+    assert found.optimizer == priced
+    assert not any("optimizer_in_bwd" in text for text in found.ignored)

@@ -12,7 +12,7 @@ from ..job import Job
 from ..keys import Keys
 from ..launch import flags_of
 from ..models import by_flavor, catalogue_name
-from ..optimizers import take_optimizer
+from ..optimizers import take_early, take_optimizer
 from ..python.values import PythonCall
 from ..savings import HALF, dtype_of
 from ..shell.calls import RUN_TRAIN
@@ -350,6 +350,8 @@ def _optimizer(draft: Draft, keys: Keys) -> None:
         take_optimizer(draft, "optimizer.name", name)
     if keys.word("optimizer.implementation") == "fused_opt_states_bf16" and not draft.savings.optimizer[0]:
         draft.savings.optimizer = ("adamw-bf16", keys.told("optimizer.implementation"))
+    if keys.switch("optimizer.early_step_in_backward", default=False):  # OptimizersInBackwardContainer
+        take_early(draft, keys.told("optimizer.early_step_in_backward"))
 
 
 def _kernels(draft: Draft, keys: Keys) -> None:

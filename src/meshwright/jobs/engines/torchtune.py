@@ -11,7 +11,7 @@ from ..draft import Draft, JobOptions
 from ..job import Job
 from ..keys import Keys
 from ..launch import named_by
-from ..optimizers import momentum_of, read_optimizer
+from ..optimizers import momentum_of, read_optimizer, take_early
 from ..sources import Sources
 from .megatron import world_of
 
@@ -51,6 +51,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
         draft.savings.loss = ("whole" if WHOLE.search(loss) else "chunked", keys.told("loss._component_"))
     momentum = momentum_of(keys, "optimizer.momentum")
     read_optimizer(draft, keys, "optimizer._component_", momentum=momentum)
+    if keys.switch("optimizer_in_bwd", default=False):
+        take_early(draft, keys.told("optimizer_in_bwd"))
     return draft.conclude(sources, keys, HARMLESS)
 
 
@@ -119,5 +121,3 @@ def _states(draft: Draft, keys: Keys) -> None:
         draft.ignore(f"ac_mode selective, ac_option {each}: priced as a checkpoint of each layer")
     if keys.switch("enable_activation_offloading", default=False):
         draft.away = (INPUT,)
-    if keys.switch("optimizer_in_bwd", default=False):
-        draft.ignore("optimizer_in_bwd: gradients go layer by layer; priced as if all of them stayed to the step")

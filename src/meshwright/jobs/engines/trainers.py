@@ -110,6 +110,7 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     adapter = str(data.get("adapter") or "").lower()
     if adapter in ADAPTERS:
         found["arguments.finetuning_type"] = "lora"
+        found.pop("axolotl.adapter", None)
     if adapter == "qlora" and data.get("load_in_4bit") is True and NESTED not in found:
         found[NESTED] = True
         assumed.append("scales of the four bits in eight bits (axolotl's bnb_4bit_use_double_quant)")

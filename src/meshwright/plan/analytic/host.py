@@ -12,7 +12,7 @@ import numpy as np
 
 from ...units import format_rate
 from ...workload.program import Comm
-from ...workload.split import HostTraffic, host_traffic
+from ...workload.split import HostTraffic, host_master_bytes, host_traffic
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
 
@@ -120,8 +120,10 @@ def hosted_s(
     added = np.where(waiting > 0, ADDED_BYTES * updated * (micro - 1.0) / memory, 0.0)
     beside = np.maximum(seconds("fetch", "again"), gradients - waiting)
     late = np.maximum(beside - np.where(weights, window[0], window[1]), 0.0)
-    states = c.optimizer_bytes - c.master_bytes + SINGLE_BYTES  # moments and the master weight, read and written
-    update, back = (ONCE_BYTES + 2.0 * states) * updated / memory, seconds("back")
+    master = host_master_bytes(c)
+    once = np.where(master < SINGLE_BYTES, c.host_gradient_bytes, ONCE_BYTES)  # weights without a copy need no cast
+    states = c.optimizer_bytes - c.master_bytes + master  # moments and the master weight, read and written
+    update, back = (once + 2.0 * states) * updated / memory, seconds("back")
     after = np.where(c.host_overlaps > 0, np.maximum(update, back), update + back)
     return Hosted(
         update_s=np.where(grid.offload > 0, after + added, 0.0),

@@ -74,6 +74,7 @@ class ModelQuantities:
     recurrent_flops: Number = 0.0  # of a token, forward: state-space layers and linear attention, indexers' short part
     recurrent_kept: Number = 0.0  # elements of a token that the recurrences' kernels keep
     beside: Number = 0.0  # parameters beside layers, embedding and output
+    tower: Number = 0.0  # of encoders that tokens of text do not pass, held frozen
     # an encoder whose tokens are as many whatever the text's length
     fixed: Number = 0.0  # these tokens
     fixed_share: Number = 0.0  # of the weights in layers, multiplied with these tokens
@@ -109,6 +110,7 @@ class ModelQuantities:
             recurrent_kept=_mean(model, lambda mixer: 0 if isinstance(mixer, Attention | Latent) else mixer.kept)
             + sum(2 * run.count * run.layer.streams for run in model.runs) / model.num_hidden_layers,
             beside=model.beside_parameters + model.beside_weights,
+            tower=model.tower_parameters,
             fixed=model.fixed_length,
             fixed_share=_fixed_share(model),
             vocab=model.vocab_size if width == hidden else model.vocab_size * width / hidden,

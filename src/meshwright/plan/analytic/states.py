@@ -39,6 +39,8 @@ def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number)
         fused=_dense_layer(model, grid, load),
         matrix=model.hidden * np.maximum(model.ffn, model.hidden) / grid.tp,
         own_ends=ends / ranks,
+        frozen=load.embedding * model.tower,
+        own_frozen=load.embedding * model.tower / ranks,
     )
 
 
@@ -96,8 +98,8 @@ def _dense_layer(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
 
 
 def _ends(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
-    """Return the parameters of embedding and output that this rank has; a tied matrix is on both ends."""
+    """Return the parameters outside of layers that this rank has; a tied matrix is on both ends."""
     table = model.vocab * model.hidden
     tied = model.head_parameters < table
     output = np.where(tied & (load.embedding > 0), 0.0, table) * load.output
-    return (load.embedding * (table + model.positions * model.hidden) + output) / grid.tp
+    return (load.embedding * (table + model.positions * model.hidden + model.beside) + output) / grid.tp

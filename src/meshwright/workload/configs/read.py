@@ -277,7 +277,8 @@ def _encoders(config: Mapping[str, Any], kind: str, width: int, where: str) -> t
         reader.skip("model_type")
         towers += (one := tower(reader, width))
         told.append(
-            f"{ENCODERS[part]} encoder: {one / 1e9:.3g} B parameters are counted; tokens of text do not pass through it"
+            f"{ENCODERS[part]} encoder: {one / 1e9:.3g} B parameters are counted, in memory as frozen weights, with "
+            "neither gradients nor moments; tokens of text do not pass through it"
         )
         unknown += [f"{part}.{key}" for key in reader.unknown()]
         beside = {}  # of the first encoder alone

@@ -101,6 +101,20 @@ def test_a_faster_link_to_the_host_is_never_slower_and_ranks_share_what_they_upd
     assert eight["host_bytes"] == pytest.approx(one["host_bytes"] / 8, rel=0.01)
 
 
+def test_weights_without_a_master_copy_lie_on_the_host_once_and_cross_in_half_precision():
+    layout = "dp=8,mbs=1,zero=3,recompute=full,offload=parameters"
+    said = {"gpus": 8, "model": "llama3-70b", "global_batch": 8}
+    half = terms(setting(stack="torchtune", **said), layout)[0]
+    told, single = (terms(setting(stack="torchtitan", weights=name, **said), layout)[0] for name in ("bf16", ""))
+    share = load_model("llama3-70b").architecture.parameters / 8
+
+    for found in (half, told):  # a weight, a gradient, two moments of two bytes each; the first two pinned
+        assert found["host_bytes"] == pytest.approx(8 * share, rel=0.01)
+        assert found["pinned_bytes"] == pytest.approx(4 * share, rel=0.01)
+    assert single["host_bytes"] == pytest.approx(16 * share, rel=0.01)
+    assert told["optimizer_s"] == pytest.approx(single["optimizer_s"] * 14 / 30, rel=0.02)
+
+
 def test_what_a_host_cannot_hold_does_not_fit():
     given = setting("gh200", model="llama3-70b", stack="deepspeed")
     prices = price_layouts(given, Grid.of([Layout.parse(WEIGHTS)]))

@@ -43,9 +43,10 @@ DEEPSEEK = load_model("deepseek-v3").architecture
 
 def priced(layout, *, model="llama3-8b", stack="bridge", precision="bf16", batch=64, seq_len=8192, modules=()):
     cluster = cluster_by_name(load_catalogue(), "dgx-h100", max(8, layout.world_size))
+    architecture = load_model(model).architecture if isinstance(model, str) else model
     setting = Setting(
-        architecture=load_model(model).architecture, cluster=cluster, gpus=layout.world_size, global_batch=batch,
-        seq_len=seq_len, stack=stack, precision=precision, modules=modules,
+        architecture=architecture, cluster=cluster, gpus=layout.world_size, global_batch=batch, seq_len=seq_len,
+        stack=stack, precision=precision, modules=modules,
     )  # fmt: skip
     return price_layouts(setting, Grid.of([layout]))
 
@@ -184,7 +185,37 @@ def test_the_ranks_of_a_pipeline_hold_the_whole_model_whatever_its_layers_are(na
     model = load_model(name).architecture
     prices = priced(Layout(dp=8), model=name, stack="megatron", seq_len=4096)
 
-    assert prices.parameters_bytes[0] == pytest.approx(2 * model.text_parameters, rel=0.005)
+    assert prices.parameters_bytes[0] == pytest.approx(2 * model.parameters, rel=0.005)
+
+
+@pytest.mark.parametrize(("split", "ranks"), [({"dp": 8}, 1), ({"dp": 8, "zero": 3}, 8)])
+def test_an_encoder_that_no_token_passes_is_held_as_frozen_weights(split, ranks):
+    model = load_model("muse-glimmer-30b").architecture
+    text = replace(model, tower_parameters=0)
+    whole, without = (priced(Layout(**split), model=one, stack="torchtitan", seq_len=4096) for one in (model, text))
+
+    assert whole.parameters_bytes[0] - without.parameters_bytes[0] == 2 * model.tower_parameters / ranks
+    for term in ("gradients_bytes", "optimizer_bytes", "working_bytes"):
+        assert getattr(whole, term)[0] == getattr(without, term)[0]
+
+
+def test_an_encoder_leaves_for_the_host_with_all_other_weights():
+    layout = Layout(dp=8, zero=3, offload="parameters")
+    model = load_model("muse-glimmer-30b").architecture
+    text = replace(model, tower_parameters=0)
+    whole, without = (priced(layout, model=one, stack="torchtitan", seq_len=4096) for one in (model, text))
+
+    assert whole.parameters_bytes[0] == without.parameters_bytes[0]
+    assert whole.host_bytes[0] - without.host_bytes[0] == 2 * model.tower_parameters / 8
+
+
+def test_what_lies_beside_layers_embedding_and_output_has_gradients_and_moments():
+    model = load_model("phi-2").architecture
+    wider = replace(model, beside_parameters=model.beside_parameters + 10**9)  # as a vector a layer and token
+    more, plain = (priced(Layout(dp=8), model=one, stack="megatron", seq_len=2048) for one in (wider, model))
+
+    found = [getattr(more, f"{n}_bytes")[0] - getattr(plain, f"{n}_bytes")[0] for n in ("parameters", "optimizer")]
+    assert found == [2 * 10**9, 12 * 10**9]
 
 
 def test_layers_of_experts_that_lie_between_others_are_spread_evenly_over_a_pipeline():
