@@ -1,7 +1,7 @@
 """Types of options as people write them: shares with a percent sign, times with their unit, thousands with commas."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -45,6 +45,19 @@ class Amount(click.types.FloatParamType):
         return self._within.convert(number, param, ctx)
 
 
+class Synonyms(click.Choice[str]):
+    """A choice that other words stand for too, with what each of them means."""
+
+    def __init__(self, choices: Sequence[str], also: Mapping[str, str]) -> None:
+        super().__init__(choices)
+        self._also = also
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the choice that a word means; click's error for one that means none."""
+        return super().convert(self._also.get(value, value), param, ctx)
+
+
 SHARE, PART = Amount("share", parse_share), Amount("share", parse_share, min=0, max=1)
 DAYS = Amount("days", parse_days)
+SCALING = Synonyms(("fixed", "grown"), {"strong": "fixed", "weak": "grown"})
 SECONDS = Amount("seconds", parse_time, min=0, min_open=True)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..units import parse_latency, parse_rate
 from ..workload.recomputed import away_of, modules_of
-from .amounts import DAYS, SHARE
+from .amounts import DAYS, SCALING, SHARE
 from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import check_emit, check_engine, emit, plan_job, runnable_on
@@ -21,7 +21,7 @@ from .plan_target import asks_target, check_target, solve_target
 from .plan_ways import check_read
 from .precision import optimizer_of, precision_option
 from .prose import say
-from .stacks import default_of, note_of_engine, stack_option, warn_of_stack
+from .stacks import default_of, note_of_engine, stack_option, tell_needs, warn_of_stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ OFTEN = (
 @click.option("--target-days", metavar="DAYS", type=DAYS, help="The same for the days that --tokens take.")
 @click.option("--tokens", metavar="COUNT", help="Tokens of the whole training (13T).")
 @click.option("--compare", metavar="A,B", help="Clusters side by side: A,B,B:intra=300GB/s.")
-@click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="1 GPU to all, the batch fixed or grown.")
+@click.option("--scaling", type=SCALING, help="1 GPU to all, the batch fixed (strong) or grown (weak).")
 @click.option("--modes", is_flag=True, help="Asynchronous data parallel beside the best synchronous layout.")
 @click.option("--slow", metavar="TIMES", type=float, help="With --modes: one worker is TIMES slower (3).")
 @click.option("--params", metavar="COUNT", help="Arithmetic from a parameter count alone (2B).")
@@ -303,6 +303,7 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
     others = [*study.rows[1:], study.plain]
     if given.emit:
         emit(given, setting, study.best.layout, model=given.model_name or "")
+    tell_needs(setting, study.best.layout)
     write_files(given, setting, study.best, others, study.reason)
     training = training_asked(given, setting, study.best.predicted)
     if given.as_json:

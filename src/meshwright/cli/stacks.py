@@ -54,7 +54,11 @@ def default_of(
             held: bool(held),
         }
         what = next(told for told, holds in reasons.items() if holds)
-        say(f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True)
+        say(
+            f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME, "
+            "the same for all that is compared",
+            err=True,
+        )
     return found
 
 
@@ -65,6 +69,14 @@ def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
     for warning in warnings_of_stack(setting, layout):
         say(f"warning: {warning}", err=True)
     for note in notes_of_stack(setting, layout):
+        say(f"note: {note}", err=True)
+
+
+def tell_needs(setting: "Setting", layout: "Layout") -> None:
+    """Say on stderr what the engine of a stack has to be told to run a layout that a search found."""
+    from ..plan.layouts.filters import needs_of_stack
+
+    for note in needs_of_stack(setting, layout):
         say(f"note: {note}", err=True)
 
 

@@ -19,6 +19,7 @@ from .layout_words import layout_text
 from .narrow_tables import show_table
 from .sections import FITS_TEXT
 
+MORE_THAN_LINEAR = 1.05  # of the throughput a GPU of the fewest: from here on it is said why
 WIDE = 110  # characters of a console that shows every column
 BAR = 20  # characters of the longest bar of a curve
 UNITS = {"peak": "TFLOP/s", "link rate": "GB/s", "node rate": "Gb/s", "memory rate": "GB/s", "memory bytes": "GiB"}
@@ -324,6 +325,7 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
     if scaling.too_small:
         numbers = [*map(str, scaling.too_small[:-1]), counted(scaling.too_small[-1], "GPU")]
         console.print(f"nothing is legal or fits on {', '.join(numbers)}", highlight=False)
+    _show_base(console, scaling)
     _show_band(console, scaling.points[-1].row.predicted.error_band)
     console.print(
         "scaling stays within 10 % of linear up to all GPUs"
@@ -334,6 +336,20 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
         ),
         highlight=False,
     )
+
+
+def _show_base(console: Console, scaling: Scaling) -> None:
+    """Print what the speedup is over, where that is not one GPU, and why more GPUs do better than in proportion."""
+    first, best = scaling.points[0], max(scaling.points, key=lambda point: point.efficiency)
+    base = counted(first.gpus, "GPU")
+    if first.gpus > 1:
+        console.print(f"speedup and linear count from {base}, the fewest here", highlight=False)
+    if best.efficiency > MORE_THAN_LINEAR:
+        console.print(
+            f"more than linear: what fits on {base} is slower a GPU ({layout_text(first.row.layout)}) than what fits "
+            f"on {best.gpus:,} ({layout_text(best.row.layout)})",
+            highlight=False,
+        )
 
 
 def _pareto(rows: Sequence[PricedLayout]) -> Table:

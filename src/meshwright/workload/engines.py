@@ -5,7 +5,7 @@ fill the page of documentation; what a stack does while it runs is in `conventio
 read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -293,6 +293,27 @@ STACK_SCHEDULES: dict[str, tuple[tuple[str, ...], str]] = {
     "in-2023": BEFORE_ZERO_BUBBLE,
     "llama3paper": (("1f1b", "interleaved"), "Llama 3, arXiv 2407.21783, section 3.3.2"),
 }
+# engines that take a pipeline whose stages hold unlike numbers of layers only where an option of theirs says so
+UNEVEN_BY = {
+    "megatron": "--pipeline-model-parallel-layout",
+    "bridge": "pipeline_model_parallel_layout",
+    "nemo": "account_for_embedding_in_pipeline_split",
+}
+ITSELF: dict[str, EngineFacts] = {  # engines as programs that are written for them use them, where others reach less
+    "deepspeed": msgspec.structs.replace(
+        ENGINES["deepspeed"],
+        title="DeepSpeed's PipelineModule",
+        through="",
+        axes=("tp", "pp"),
+        zero_in_pipelines=(0, 1),
+        sources={
+            **ENGINES["deepspeed"].sources,
+            "schedules, virtual_only": "deepspeedai/DeepSpeed:deepspeed/runtime/pipe/schedule.py, TrainSchedule",
+            "zero_in_pipelines": "deepspeedai/DeepSpeed:deepspeed/runtime/pipe/engine.py, PipelineEngine",
+            "stages": "deepspeedai/DeepSpeed:deepspeed/runtime/pipe/module.py, partition_method",
+        },
+    ),
+}
 ALIASES = {"fsdp": "accelerate", "megatron-lm": "megatron", "megatron-bridge": "bridge"}
 
 
@@ -302,6 +323,24 @@ def engine_named(name: str, *, flag: str = "--engine") -> EngineFacts:
     if plain not in ENGINES:
         raise InputError(f"{flag} {name}: no such engine ({nearest(name, [*ENGINES, 'fsdp'])})")
     return ENGINES[plain]
+
+
+def itself_with(engine: EngineFacts, axes: Iterable[str]) -> EngineFacts:
+    """Return an engine as its own programs use it where some of these axes are missing otherwise; else as it is."""
+    wider = ITSELF.get(engine.name)
+    return wider if wider and not set(axes).isdisjoint(set(wider.axes) - set(engine.axes)) else engine
+
+
+def uneven_note(engine: EngineFacts, layers: int, pp: int, vpp: int) -> str:
+    """Return what has to be said to an engine for stages that hold unlike numbers of layers; "" where they do not."""
+    option = UNEVEN_BY.get(engine.name)
+    if option is None or pp == 1 or layers % (pp * vpp) == 0:
+        return ""
+    slots = f"pp x vpp = {pp * vpp}" if vpp > 1 else f"pp = {pp}"
+    return (
+        f"{slots} does not divide {layers} layers, which {engine.name} refuses unless {option} says what each stage "
+        "holds; the longest is priced"
+    )
 
 
 def shares_key_heads(stack: str) -> bool:

@@ -282,6 +282,13 @@ def test_the_scaling_curve_is_printed(capsys):
     assert "linear" in text.splitlines()[-1]
 
 
+@pytest.mark.parametrize(("word", "meant"), [("strong", "fixed"), ("weak", "grown")])
+def test_strong_and_weak_scaling_are_those_of_a_fixed_and_of_a_grown_batch(capsys, word, meant):
+    said, plain = (answer(capsys, *SMALL, "--scaling", one, "--json").out for one in (word, meant))
+
+    assert said == plain
+
+
 def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout(capsys):
     rows = json.loads(answer(capsys, *SMALL, "--modes", "--json").out)["modes"]
     slowed = json.loads(answer(capsys, *SMALL, "--modes", "--slow", "3", "--inter", "1Gbps", "--json").out)["modes"]

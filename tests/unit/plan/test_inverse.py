@@ -234,6 +234,16 @@ def test_a_point_of_the_scaling_curve_that_may_not_fit_says_so(printed):
     assert printed(show_scaling, curve).count("(may not fit)") == len(doubtful) > 0
 
 
+def test_a_scaling_curve_says_what_it_is_measured_by_and_why_it_is_more_than_linear(printed):
+    curve = scaling(setting("llama3-8b", "aws-p5", gpus=16, global_batch=32))
+    text = " ".join(printed(show_scaling, curve).split())
+
+    assert curve.too_small == (1,)
+    assert "speedup and linear count from 2 GPUs, the fewest here" in text
+    assert max(point.efficiency for point in curve.points) > 1.05
+    assert "more than linear: what fits on 2 GPUs is slower a GPU (" in text
+
+
 @pytest.fixture
 def printed():
     def _printed(show, answer):

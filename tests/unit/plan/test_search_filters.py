@@ -277,6 +277,47 @@ def test_what_an_engine_without_pipelines_does_in_one_is_not_said(engine, text):
     assert refusals(engine, Layout.parse(text), 8, 32) == [f"{engine.reached} has no pp"]
 
 
+PIPED = "--model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 32 --seq-len 4096 --stack"
+
+
+@pytest.mark.parametrize(("zero", "warned"), [(0, False), (1, False), (2, True), (3, True)])
+def test_a_pipeline_of_deepspeed_goes_with_zero_0_and_1_and_is_said_to_be_its_own(zero, warned):
+    done = invoke(f"plan {PIPED} deepspeed --layout pp=2,dp=4,mbs=1,zero={zero}")
+
+    assert ("its ZeRO stages in a pipeline are 0, 1" in done.stderr) == warned
+    assert "note: pp is that of DeepSpeed's PipelineModule: DeepSpeed through Hugging Face's" in done.stderr
+
+
+def test_pipelines_of_deepspeed_are_searched_where_they_are_asked_for():
+    usual = explore(setting("llama3-8b", "dgx-h100", gpus=16, global_batch=32, stack="deepspeed"))
+    done = invoke(f"plan {PIPED} deepspeed --only pp>=2 --json")
+    answer = json.loads(done.stdout)
+    found = [answer["layout"], *(one["layout"] for one in answer["alternatives"])]
+
+    assert {row.layout.pp for row in usual.rows} == {1}
+    assert all(one["zero"] <= 1 for one in found if one["pp"] > 1)
+    assert answer["layout"]["pp"] > 1
+    assert "PipelineModule" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stack", "option"),
+    [
+        ("megatron", "--pipeline-model-parallel-layout"),
+        ("bridge", "pipeline_model_parallel_layout"),
+        ("torchtitan", ""),
+    ],
+)
+def test_an_engine_that_refuses_uneven_stages_without_an_option_has_it_named(stack, option):
+    words = "plan --model qwen2.5-7b --cluster dgx-h100 --gpus 8 --global-batch 32 --seq-len 4096 --stack"
+    uneven = " ".join(invoke(f"{words} {stack} --layout pp=8,dp=1,mbs=1,zero={2 * (not option)}").stderr.split())
+    even = " ".join(invoke(f"{words} {stack} --layout pp=4,dp=2,mbs=1,zero={2 * (not option)}").stderr.split())
+
+    assert ("pp = 8 does not divide 28 layers" in uneven) == bool(option)
+    assert option in uneven
+    assert "does not divide" not in even
+
+
 SCHEDULES = ("gpipe", "1f1b", "interleaved,vpp=2", "zb", "zb,vpp=2")
 EVERY_SCHEDULE = [f"tp=2,pp=4,dp=2,mbs=1,schedule={schedule}" for schedule in SCHEDULES]
 BRIDGE_ZB = "--global-batch 32 --seq-len 4096 --stack bridge --layout tp=2,pp=2,dp=4,mbs=1,schedule=zb"
@@ -289,6 +330,7 @@ def test_no_schedule_that_a_stack_cannot_run_is_searched_and_each_is_named_where
         Layout.parse(f"{text},sp={facts.sp},zero={zero}", world_size=16) for text in EVERY_SCHEDULE for zero in range(4)
     ]
     case = setting("llama3-8b", "dgx-h100", gpus=16, global_batch=32, stack=stack)
+    case = replace(case, conditions=parse_conditions(["pp=4"], []))  # DeepSpeed's own pipelines too
     refused = [bool(unlike_its_stack(stack, layout, case.architecture, compiled=True)) for layout in layouts]
 
     assert can_run(case, Grid.of(layouts)).tolist() == [not one for one in refused]

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...jobs.emit.rules import SCHEDULES, allowed, misordered, refusals
-from ...layout import Layout
+from ...layout import AXES, Layout
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
-from ...workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts
+from ...workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts, itself_with, uneven_note
 from ..analytic import Grid, Setting, book
 from ..analytic.coefficients import STRANGERS
 from ..analytic.conditions import kept
@@ -29,6 +29,18 @@ def engine_of(stack: str) -> EngineFacts | None:
     return VARIANTS.get(stack, ENGINES.get(known[stack].engine)) if stack in known else None
 
 
+def _asked_engine(setting: Setting) -> EngineFacts | None:
+    """Return the engine that a search keeps to: with the axes that only its own programs have where they are named."""
+    engine = engine_of(setting.stack)
+    return engine and itself_with(engine, (condition.name for condition in setting.conditions))
+
+
+def _engine_with(stack: str, layout: Layout) -> EngineFacts | None:
+    """Return the engine of a stack that runs a layout: its own programs where others have not all of its axes."""
+    engine = engine_of(stack)
+    return engine and itself_with(engine, (axis for axis in AXES if getattr(layout, axis) > 1))
+
+
 def can_run(setting: Setting, grid: Grid) -> Mask:
     """Return which layouts the setting's stack can run; all that its weights allow where its rules are not known."""
     found = _of_engine(setting, grid)
@@ -38,7 +50,7 @@ def can_run(setting: Setting, grid: Grid) -> Mask:
 def _of_engine(setting: Setting, grid: Grid) -> Mask:
     if setting.stack == OWN:
         return runnable(grid, setting.precision)
-    engine = engine_of(setting.stack)
+    engine = _asked_engine(setting)
     if not len(grid):
         return np.ones(0, dtype=bool)
     if engine is None:
@@ -78,7 +90,7 @@ def unlike_its_stack(
     """
     if stack == OWN:
         return [problem] if (problem := unrunnable(layout, precision)) else []
-    engine = ENGINES["maxtext"] if XLA in traits else engine_of(stack)
+    engine = ENGINES["maxtext"] if XLA in traits else _engine_with(stack, layout)
     if engine is not None:
         return refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers, compiled=compiled)
     names, why = STACK_SCHEDULES.get(stack, (SCHEDULES, ""))
@@ -101,8 +113,21 @@ def warnings_of_stack(setting: Setting, layout: Layout) -> list[str]:
     return [f"stack {setting.stack} cannot run it: {rule}" for rule in rules]
 
 
+def needs_of_stack(setting: Setting, layout: Layout) -> list[str]:
+    """Return what the engine of a stack has to be told, or used through, to run a layout that it can run."""
+    engine, used = engine_of(setting.stack), _engine_with(setting.stack, layout)
+    if engine is None or used is None:
+        return []
+    own = sorted(set(used.axes) - set(engine.axes))
+    found = [f"{', '.join(own)} is that of {used.title}: {engine.reached} has none"] if own else []
+    uneven = uneven_note(engine, setting.architecture.num_hidden_layers, layout.pp, layout.vpp)
+    return [*found, uneven] if uneven else found
+
+
 def notes_of_stack(setting: Setting, layout: Layout) -> list[str]:
-    """Return, of a layout that cuts the model for a stack whose rules are not known, that nobody knows if it runs."""
+    """Return what a stack needs for a layout; of one whose rules are not known, that nobody knows if it runs it."""
+    if needs := needs_of_stack(setting, layout):
+        return needs
     if setting.stack == OWN or engine_of(setting.stack) is not None or setting.stack in STRANGERS:
         return []
     cut = [f"{axis}={size}" for axis in ("tp", "pp", "cp", "ep") if (size := getattr(layout, axis)) > 1]
