@@ -14,7 +14,7 @@ from .graph import Cluster, Device, Link
 from .kfd import amd_links
 from .local import local_cluster
 from .nvml import NvidiaGpu, NvmlError, nvidia_gpus
-from .pcipath import PciDevice, crowded_cards, host_links, pci_links, upper_bound_warnings
+from .pcipath import PciDevice, crowded_cards, host_links, narrower_than_their_make, pci_links, upper_bound_warnings
 from .sysfs import SYS, InterfaceState, driver_names, network_interfaces, nics, pci_gpus, pci_id, sleeping, without_link
 
 
@@ -69,7 +69,8 @@ def assemble(
     own = [*_nvlinks(gpus, by_bus, catalogue), *_xgmi_links(gpus, root)]
     joined = {frozenset((link.a, link.b)) for link in own}
     physical = [item for item in (*gpus, *cards) if item.bridges]
-    notes += crowded_cards([item for item in cards if item.bridges])
+    placed = [item for item in cards if item.bridges]
+    notes += [*crowded_cards(placed), *narrower_than_their_make(placed)]
     pci = [link for link in pci_links(physical) if frozenset((link.a, link.b)) not in joined]
     cpus = base.of_kind("cpu")
     return replace(

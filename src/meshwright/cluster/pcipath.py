@@ -9,6 +9,7 @@ from .graph import Device, Link
 from .paths import SLOW
 
 GENERATION = {2.5: 0.8, 5.0: 0.8, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 242 / 256, 128.0: 242 / 256}
+NARROW = 0.9  # of the PCIe link of a card that is alike; more is a difference of coding
 ABSURD = 2  # times what its PCIe slot carries: no NIC's rate
 
 
@@ -21,6 +22,7 @@ class PciDevice:
     rate_bytes_per_s: float | None
     bus_id: str = ""
     above: tuple[float | None, ...] = ()  # the rates of the links of `bridges`, None where one does not limit
+    make: str = ""  # vendor, device and both of the subsystem: cards with the same are alike; "" where one is missing
 
     def rate_below(self, bridge: int) -> float | None:
         """Return the least rate of the links from the device up to its `bridge`-th bridge, that one excluded."""
@@ -132,4 +134,30 @@ def crowded_cards(nics: Sequence[PciDevice]) -> list[str]:
                 f"{names} share the PCIe link of one card: {slot / 1e9:.3g} GB/s together, not the "
                 f"{sum(rates) / 1e9:.3g} of their ports"
             )
+    return found
+
+
+def make_of(vendor: str, device: str, subsystem_vendor: str, subsystem_device: str) -> str:
+    """Return what tells one make of card from another, "" where one of the four ids is missing."""
+    ids = [text.lower().removeprefix("0x") for text in (vendor, device, subsystem_vendor, subsystem_device)]
+    return ":".join(ids) if all(text.strip("0") for text in ids) else ""
+
+
+def narrower_than_their_make(nics: Sequence[PciDevice]) -> list[str]:
+    """Return a warning for each NIC with less of a PCIe link than another of the same make on its node has."""
+    found = []
+    for nic in nics:
+        alike = [
+            other for other in nics if nic.make and other.make == nic.make and other.device.node == nic.device.node
+        ]
+        best = max(alike, key=lambda other: other.rate_bytes_per_s or 0.0, default=nic)
+        rate, most = nic.rate_bytes_per_s, best.rate_bytes_per_s
+        if not rate or not most or rate > NARROW * most:
+            continue
+        slow, fast = (item.device.network_bandwidth_bytes_per_s for item in (nic, best))
+        ports = f", and runs at {slow * 8e-9:.3g} Gb/s, not {fast * 8e-9:.3g}" if slow and fast and slow < fast else ""
+        found.append(
+            f"{nic.device.id} has a PCIe link of {rate / 1e9:.3g} GB/s, {best.device.id} of the same make one of "
+            f"{most / 1e9:.3g}: fewer lanes or a slower slot{ports}"
+        )
     return found

@@ -12,7 +12,7 @@ from ..hardware.pci import pci_kind, vendor_name
 from .cpumask import mask_cpus
 from .graph import Device
 from .local import format_cores
-from .pcipath import PciDevice, card_of, pcie_bytes_per_s
+from .pcipath import PciDevice, card_of, make_of, pcie_bytes_per_s
 
 SYS = Path("/sys")
 BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -235,7 +235,8 @@ def _below(device: Device, folder: Path, bus_id: str) -> PciDevice:
     ports = [parent for parent in folder.parents if BUS_ID.fullmatch(parent.name)]
     above = (None, *(link_bytes_per_s(port) for port in reversed(ports)))
     names = bridges(folder)
-    return PciDevice(device, names, link_bytes_per_s(folder), bus_id, above[: len(names)])
+    make = make_of(*(read(folder / name) for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")))
+    return PciDevice(device, names, link_bytes_per_s(folder), bus_id, above[: len(names)], make)
 
 
 def bridges(folder: Path) -> tuple[str, ...]:

@@ -78,6 +78,14 @@ def test_an_adapter_slower_than_most_of_its_kind_is_named_and_another_kind_is_no
     assert said(cards(UP, slow)) == []
 
 
+def test_a_link_that_is_up_counts_among_its_kind_before_its_port_is_active():
+    slow, waiting = ("Active", "LinkUp", 100, "InfiniBand"), ("Initializing", "LinkUp", 400, "InfiniBand")
+    fallen = ("Down", "Polling", 10, "InfiniBand")
+
+    assert "mlx5_1 runs at 100 Gb/s, 2 others of its kind (MT4129) at 400" in said(cards(UP, slow, waiting))
+    assert not any("others of its kind" in words for words in said(cards(UP, fallen, fallen)))
+
+
 def test_an_adapter_on_which_ibstat_fails_is_named():
     text = cards(UP) + "ibpanic: [77] main: stat of IB device 'mlx5_4' failed: No such file or directory\n"
 

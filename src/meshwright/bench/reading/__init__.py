@@ -5,9 +5,9 @@
 - before any reader: `text` (unpacked, line numbers off), `prefixes` (launchers' marks off), `cut_rows` (a last row that
   is cut off); `json_objects` between other lines
 - readers: of collectives `nccl_text`, `nccl_json`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`, `deepspeed`,
-  `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `separated`; of rates `matrices`, `nvbandwidth_json`,
-  `nvshmem_pairs`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`, `fabtests`, `netperf`,
-  `qperf`, `deepep`; `columns` of
+  `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `imb`, `separated`; of rates `matrices`,
+  `nvbandwidth_json`, `nvshmem_pairs`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`,
+  `fabtests`, `netperf`, `qperf`, `deepep`; `columns` of
   nccl-tests are common to several, `tables` is what all return
 - what a table is of: `identify`, `listed_devices`, `nccl_log`; what is known and not read: `unread`
 """
@@ -30,10 +30,11 @@ from .fabtests import read_fabtests
 from .gloo_tables import read_gloo
 from .hccl_tables import read_hccl_demo, read_hccl_test
 from .identify import identify, named_in
+from .imb import read_imb
 from .iperf2 import read_iperf2
 from .iperf_json import read_iperf_json
 from .matrices import read_matrices
-from .mpi_tools import read_imb, read_osu, read_ucc
+from .mpi_tools import read_osu, read_ucc
 from .mscclpp import read_mscclpp
 from .nccl_json import read_nccl_json
 from .nccl_log import failed_run

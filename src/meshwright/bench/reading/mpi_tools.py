@@ -1,4 +1,4 @@
-"""Benchmarks of MPI and of collectives like its: OSU micro-benchmarks, Intel MPI Benchmarks, oneCCL, ucc_perftest.
+"""Benchmarks of MPI and of collectives like its: OSU micro-benchmarks and ucc_perftest; `imb` has two more.
 
 OSU, IMB, oneCCL and ucc_perftest count what one rank sends to one peer (gathers, scatters, all-to-all); a table here
 counts the whole payload of a rank as nccl-tests do, so that they need the number of processes there.
@@ -13,22 +13,14 @@ from ..table import Row
 from .identify import NAMES, processes_of
 from .tables import BETWEEN_TWO, Rate, ReadTable, message
 
-_IMB = "Intel MPI Benchmarks"
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
 _BUFFERS = re.compile(r"Send Buffer on (\w+) .*Receive Buffer on (\w+)", re.I)
 _PAIRS = re.compile(r"\[ ?pairs: ?(\d{1,6}) ?\]")
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
-_NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
+NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
 _OSU_ROW = re.compile(r"^\s*(?P<size>\d+)(?P<figures>(?:\s+\d+(?:\.\d*)?)+)(?:\s+(?P<check>Pass|Fail))?\s*$", re.I)
 _OSU_COLUMN = re.compile(r"\([^)]*\)|\bIterations\b|\bMessages/s|\bMB/s")
-_OF_PAIRS = ("pingpong", "pingping", "pingpongspecificsource", "pingpingspecificsource")  # of IMB-MPI1
-_OF_IMB = {  # benchmarks of IMB-MPI1
-    *_OF_PAIRS,
-    *("sendrecv", "exchange", "allreduce", "reduce", "bcast"),
-    *("reduce_scatter", "reduce_scatter_block", "allgather", "allgatherv", "gather", "gatherv", "scatter", "scatterv"),
-    *("alltoall", "alltoallv"),
-}
 _KINDS = re.compile(r"^(?:(?:non-blocking|persistent)\s+)+", re.I)  # of the same collective
 
 
@@ -41,11 +33,13 @@ def _processes(line: str) -> int | None:
     return int(match["processes"]) if match["processes"] else processes_of(line)
 
 
-def _collective(words: str) -> str | None:
+def collective_of(words: str) -> str | None:
+    """Return the collective that a benchmark is named after, None where it is of none."""
     return NAMES.get(re.sub(r"[^a-z]", "", words.lower()).removeprefix("i"), NAMES.get(words.lower()))
 
 
-def _payload(size: int, collective: str, ranks: int | None, at: str) -> int:
+def payload_of(size: int, collective: str, ranks: int | None, at: str) -> int:
+    """Return the whole payload of a rank where a tool says what goes to one peer; InputError without the ranks."""
     if collective not in PER_PEER:
         return size
     if ranks is None:
@@ -106,7 +100,7 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
                     Rate(what=f"{title['what'] or 'pair'} bandwidth", rate_bytes_per_s=value * 1e6, bytes=size)
                 )
             elif size and value > 0 and collective:
-                payload = _payload(size, collective, ranks, f"{where}:{number}")
+                payload = payload_of(size, collective, ranks, f"{where}:{number}")
                 rows.append(Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=value * 1e-6))
             elif size and value > 0 and _is_of_pairs(title["what"]):
                 rows.append(message("mpi", size, value * 1e-6))
@@ -147,69 +141,13 @@ def _osu_collective(words: str) -> str | None:
     plain = _KINDS.sub("", words)
     if plain.lower().startswith("all-to-all personalized"):
         return "all_to_all"
-    return _collective(plain) if plain and len(plain.split()) == 1 else None
+    return collective_of(plain) if plain and len(plain.split()) == 1 else None
 
 
 def _osu_column(line: str) -> int:
     """Return the number of the figure that is the time of the collective: without what it computed meanwhile."""
     columns = re.findall(r"\S+(?: \S+)*?\((?:us|%)\)", line.partition("Size")[2])
     return next((i for i, column in enumerate(columns) if column.lower().startswith("pure comm")), 0)
-
-
-def read_imb(text: str, where: str) -> list[ReadTable]:
-    """Return the tables of the Intel MPI Benchmarks and of oneCCL's, in which the slowest rank counts.
-
-    A table without the tool's own lines above it is named by the line that says nothing but a benchmark's name.
-    """
-    tables: list[ReadTable] = []
-    what, ranks, tool = "", None, _IMB
-    columns: list[str] = []
-    rows: list[Row] = []
-
-    def close() -> None:
-        nonlocal what, ranks, columns, rows
-        if rows:
-            tables.append(
-                ReadTable(name=what or "table", tool=tool, collective=_collective(what), ranks=ranks, rows=tuple(rows),
-                          unjudged=BETWEEN_TWO if what.lower() in _OF_PAIRS else "")
-            )  # fmt: skip
-        what, ranks, columns, rows = "", None, [], []
-
-    for number, line in enumerate([*text.splitlines(), "# Benchmarking"], start=1):
-        heading = line.strip(" \t#*=_:\uff1a")
-        if "# Benchmarking" in line:
-            close()
-            what = line.partition("Benchmarking")[2].strip(" :")
-            tool = "oneCCL benchmark" if "Benchmarking:" in line else _IMB
-        elif heading.lower() in _OF_IMB:
-            close()
-            what = heading
-        elif match := re.search(r"#processes(?: =|:) (\d{1,6})\b", line):
-            ranks = int(match[1]) or None
-        elif "#bytes" in line:
-            if rows:
-                close()
-            columns = [] if "#iterations" in line else line.split()  # else perftest's, of no collective
-        elif columns and (words := _imb_row(line, len(columns))):
-            values = dict(zip(columns, map(float, words), strict=True))
-            time = next((values[name] for name in ("t_max[usec]", "t_pure[usec]", "t[usec]") if name in values), 0.0)
-            size, collective = int(values.get("#bytes", 0.0)), _collective(what)
-            if size and time > 0 and what.lower() in _OF_PAIRS:
-                rows.append(message("mpi", size, time * 1e-6))
-            elif size and time > 0:
-                payload = _payload(size, collective, ranks, f"{where}:{number}") if collective else size
-                backend = "mpi" if tool == _IMB else "ccl"
-                rows.append(Row(collective=collective, backend=backend, ranks=ranks, bytes=payload, time_s=time * 1e-6))
-    return tables
-
-
-def _imb_row(line: str, columns: int) -> list[str] | None:
-    """Return the figures of a row, whatever somebody wrote behind them; None for another line."""
-    words = line.split()
-    behind = words[columns:]
-    if len(words) < columns or any(_NUMBERS.match(f"0 {word}") for word in behind):
-        return None
-    return words[:columns] if _NUMBERS.match(" ".join(words[:columns])) else None
 
 
 def read_ucc(text: str, where: str) -> list[ReadTable]:
@@ -228,9 +166,9 @@ def read_ucc(text: str, where: str) -> list[ReadTable]:
             if found:
                 tables.append(_ucc_table(name, collective, started, found, where))
             if named or found:  # a name holds for the next table only
-                name, collective = (named[1], _collective(named[1])) if named else ("ucc", None)
+                name, collective = (named[1], collective_of(named[1])) if named else ("ucc", None)
             found, headed = [], is_head
-        elif headed and _NUMBERS.match(line) and len(line.split()) >= 5:
+        elif headed and NUMBERS.match(line) and len(line.split()) >= 5:
             found.append((number, *map(float, line.split()[:6])))
         started = _processes(line) or started
     return [*tables, _ucc_table(name, collective, started, found, where)] if found else tables
@@ -242,7 +180,7 @@ def _ucc_table(
     ranks = started or _ucc_ranks(collective, [row[1:] for row in found])
     rows = tuple(
         Row(collective=collective, backend="ucc", ranks=ranks,
-            bytes=_payload(int(size), collective, ranks, f"{where}:{int(number)}") if collective else int(size),
+            bytes=payload_of(int(size), collective, ranks, f"{where}:{int(number)}") if collective else int(size),
             time_s=average * 1e-6)
         for number, _, size, average, *_ in found if size and average > 0
     )  # fmt: skip

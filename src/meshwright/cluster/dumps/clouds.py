@@ -8,9 +8,11 @@ names subblock, block and cluster of the physical host, where a reservation or c
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...errors import InputError
 from ..graph import Cluster, Placement
-from .places import from_places
+from .places import from_places, unfinished
 
 GOOGLE_LEVELS = ("subblock", "block", "cluster")  # the nearest first
 
@@ -28,7 +30,8 @@ def from_cloud_json(data: Any, where: str) -> Cluster:
     items = data["Instances"] if isinstance(data, Mapping) else data
     places = [_aws_place(item, where) if is_aws else _google_place(item, where) for item in items]
     wanted = "NetworkNodes of any instance" if is_aws else "resourceStatus.physicalHostTopology of any instance"
-    return from_places(places, where, f"expected {wanted}: none has a place in the network")
+    cluster = from_places(places, where, f"expected {wanted}: none has a place in the network")
+    return replace(cluster, warnings=(*cluster.warnings, *unfinished(data)))
 
 
 def _all_have(items: object, key: str) -> bool:

@@ -15,7 +15,7 @@ from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
 from ..numa import cpu_id, node_count, of_no_node
 from ..paths import rank
-from ..pcipath import PciDevice, card_of, host_links, pci_links, upper_bound_warnings
+from ..pcipath import PciDevice, card_of, host_links, make_of, narrower_than_their_make, pci_links, upper_bound_warnings
 from .hwloc_links import Objects, bandwidth_links
 from .xml import Element
 
@@ -79,7 +79,15 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         software={"kernel": info["OSRelease"]} if "OSRelease" in info else {},
     )
     dark = [f"{name} carries nothing: no port of it was active when lstopo looked" for name in found.dark]
-    warnings = [*notes, *dark, *of_no_node(cpus), *_speed_warnings(placed, found), *upper_bound_warnings(pci)]
+    nics = [item for item in placed if item.device.kind == "nic"]
+    warnings = [
+        *notes,
+        *dark,
+        *narrower_than_their_make(nics),
+        *of_no_node(cpus),
+        *_speed_warnings(placed, found),
+        *upper_bound_warnings(pci),
+    ]
     if not any(device.kind == "gpu" for device in devices):
         warnings.append(f"no accelerator found: looked for {WHAT_IS_SOUGHT}")
     return Cluster(
@@ -180,7 +188,8 @@ def _pci(element: Element, found: _Found, numa: tuple[int, ...], place: PciDevic
     if kind == "gpu" and _is_asleep(rate):
         found.asleep.append(name)
         rate = None
-    found.devices.append(dataclasses.replace(place, device=device, rate_bytes_per_s=rate))
+    make = make_of(*words[1:5]) if len(words) > 4 else ""
+    found.devices.append(dataclasses.replace(place, device=device, rate_bytes_per_s=rate, make=make))
 
 
 def _rate(element: Element, where: str) -> float | None:

@@ -39,6 +39,11 @@ class _Port:
     def is_active(self) -> bool:
         return self.state == "Active" and self.gigabits is not None
 
+    @property
+    def is_up(self) -> bool:
+        """Return whether the two ends of the link have agreed on a rate."""
+        return self.is_active or (self.physical == "LinkUp" and self.state != "Down" and self.gigabits is not None)
+
 
 @dataclass(slots=True)
 class _Card:
@@ -153,17 +158,20 @@ def _down(cards: Collection[_Card]) -> list[str]:
 
 
 def _slow(cards: Collection[_Card]) -> list[str]:
-    """Name the active ports that are slower than most of the same kind of adapter."""
-    active = [(card, port) for card in cards for port in card.ports if port.is_active and card.type]
+    """Name the active ports that are slower than most of the same kind of adapter.
+
+    A link that is up has agreed on its rate, whether or not a subnet manager has made the port active.
+    """
+    up = [(card, port) for card in cards for port in card.ports if port.is_up and card.type]
     found = []
-    for kind in dict.fromkeys((card.type, port.layer) for card, port in active):
-        ports = [(card, port) for card, port in active if (card.type, port.layer) == kind]
+    for kind in dict.fromkeys((card.type, port.layer) for card, port in up):
+        ports = [(card, port) for card, port in up if (card.type, port.layer) == kind]
         usual, count = Counter(port.gigabits for _, port in ports).most_common(1)[0]
         if usual is None or 2 * count <= len(ports):
             continue
         found += [
             f"{_named(card, port)} runs at {port.gigabits:g} Gb/s, {count} others of its kind ({kind[0]}) at {usual:g}"
             for card, port in ports
-            if port.gigabits is not None and port.gigabits < usual
+            if port.is_active and port.gigabits is not None and port.gigabits < usual
         ]
     return found

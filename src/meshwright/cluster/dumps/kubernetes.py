@@ -4,10 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...errors import InputError
 from ..graph import Cluster, Placement
 from .kubernetes_yaml import holds_nodes, labelled_nodes
-from .places import from_places
+from .places import from_places, unfinished
 
 HEADER = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$")
 # by who sets them, the nearest switch first; the first family that a node has counts
@@ -55,7 +57,8 @@ def from_kubernetes_json(data: Mapping[str, Any], where: str) -> Cluster:
         if not isinstance(labels, dict):
             raise InputError(f"{where}: {told['name'][:60]}: expected labels of names and texts")
         nodes.append((told["name"], {str(key): str(value) for key, value in labels.items()}))
-    return _placed(nodes, where)
+    cluster = _placed(nodes, where)
+    return replace(cluster, warnings=(*cluster.warnings, *unfinished(data)))
 
 
 def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:

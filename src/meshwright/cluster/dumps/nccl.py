@@ -22,6 +22,8 @@ from ..pcipath import (
     card_of,
     crowded_cards,
     host_links,
+    make_of,
+    narrower_than_their_make,
     pci_links,
     pcie_bytes_per_s,
     too_fast,
@@ -38,6 +40,8 @@ from .nccl_links import (
     links_to_nothing,
 )
 from .xml import Element, whole_number
+
+_MAKE = ("vendor", "device", "subsystem_vendor", "subsystem_device")
 
 
 @dataclass(slots=True)
@@ -73,7 +77,7 @@ def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None =
         near = {link.a for link in better}
         to_host += [*better, *(link for link in host_links(host.devices, host.cpus) if link.a not in near)]
         nics = [d for d in host.devices if d.device.kind == "nic"]
-        warnings += [*too_fast(nics), *crowded_cards(nics)]
+        warnings += [*too_fast(nics), *crowded_cards(nics), *narrower_than_their_make(nics)]
     devices = [d for name, host in zip(names, hosts, strict=True) for d in _devices(host, keys, catalogue)]
     if not gpus:
         warnings.append(f"no accelerator found: looked for gpu elements and {WHAT_IS_SOUGHT}")
@@ -185,7 +189,8 @@ class _Walk:
             megabits = whole_number(net, "speed", self.where)
             rate = megabits * 1e6 / 8 or None
             device = self._device(name, "nic", network_bandwidth_bytes_per_s=rate, card=card_of(here.bus_id))
-            self.found.devices.append(dataclasses.replace(here, device=device))
+            make = make_of(*(element.attributes.get(key, "") for key in _MAKE))
+            self.found.devices.append(dataclasses.replace(here, device=device, make=make))
 
     def _by_class(self, element: Element, here: PciDevice) -> None:
         """Take in a device of which only its PCI class is given."""

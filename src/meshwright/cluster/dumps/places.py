@@ -1,11 +1,13 @@
 """Places of nodes in a network that labels or a cloud tell one by one, made a cluster of placements only."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...errors import InputError
 from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES
+
+_MORE = ("NextToken", "nextToken", "nextPageToken", "opc-next-page", "continue")  # of AWS, Google, OCI, Kubernetes
 
 
 def from_places(places: Sequence[Placement], where: str, none: str) -> Cluster:
@@ -31,3 +33,10 @@ def _one_parent(places: Sequence[Placement], where: str) -> None:
         for low, high in zip(place.switches, place.switches[1:], strict=False):
             if above.setdefault(low, high) != high:
                 raise InputError(f"{where}: {low[:60]} is below {above[low][:60]} and, by {place.node}, {high[:60]}")
+
+
+def unfinished(data: object) -> tuple[str, ...]:
+    """Return the warning that a list goes on where it says so itself: a service gave a page of it, () elsewhere."""
+    told = [data, data.get("metadata")] if isinstance(data, Mapping) else []
+    names = [key for part in told if isinstance(part, Mapping) for key in _MORE if part.get(key)]
+    return (f"the list goes on ({names[0]} is set): its other pages are not in this file",) if names else ()

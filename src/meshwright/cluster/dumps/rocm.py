@@ -21,6 +21,7 @@ SECTION = re.compile(r"=+\s*(.*?)\s*=+\s*$|(?:#{1,6}|\*\*)\s*([A-Za-z ]+?)\s*(?:
 TITLE = re.compile(r"([A-Z][A-Z /-]+) TABLE:\s*$")
 NUMA = re.compile(r"GPU\s*\[?\s*(\d+)\s*\]?\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
 TYPES = {"XGMI": "xGMI", "PCIE": "PCIe"}
+NOT_TOLD = {"UNKNOWN", "XXXX", "N/A"}  # where a tool itself does not know the link: amd-smi's words, rocm-smi's
 TABLES = {  # what both tools call it, in small letters: name of the table
     "link type between two gpus": "type",
     "weight between two gpus": "weight",
@@ -112,11 +113,13 @@ def _cluster(tables: _Tables, where: str, catalogue: Catalogue, gpu: str | None)
         if kind != _kind(tables, ids, (j, i), where):
             one, other = tables.cells["type"][i, j], tables.cells["type"][j, i]
             raise InputError(f"{where}: {ids[i]} to {ids[j]} is {one} one way and {other} the other")
+        if kind is None:
+            continue
         rate = rule.bytes_per_s(kind, tables, (i, j), f"{ids[i]}-{ids[j]}")
         rate = None if kind != "PCIe" and _no_access(tables, (i, j)) else rate
         links.append(Link(a=ids[i], b=ids[j], kind=kind, bandwidth_bytes_per_s=rate))
     warnings = ([parts] if parts else rule.warnings()) + _without_access(tables, ids)
-    warnings += [*_contradictions(tables, ids), *tables.warnings]
+    warnings += [*_not_told(tables, ids), *_contradictions(tables, ids), *tables.warnings]
     if ids != tables.names:
         warnings.append(", ".join(f"{a} is {b}" for a, b in zip(ids, tables.names, strict=True)))
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(warnings))
@@ -165,8 +168,24 @@ def _without_access(tables: _Tables, ids: Sequence[str]) -> list[str]:
     ]
 
 
-def _kind(tables: _Tables, ids: Sequence[str], pair: tuple[int, int], where: str) -> str:
+def _not_told(tables: _Tables, ids: Sequence[str]) -> list[str]:
+    """Say between which GPUs the tool itself does not know a link."""
+    cells = tables.cells["type"]
+    pairs = [pair for pair in itertools.combinations(range(len(ids)), 2) if cells.get(pair, "").upper() in NOT_TOLD]
+    if not pairs:
+        return []
+    shown, more = ", ".join(f"{ids[i]}-{ids[j]}" for i, j in pairs[:4]), ", ..." if len(pairs) > 4 else ""
+    return [
+        f"the tool finds no link between {counted(len(pairs), 'pair')} of GPUs ({shown}{more}: {cells[pairs[0]]}): "
+        "over what they meet is not known"
+    ]
+
+
+def _kind(tables: _Tables, ids: Sequence[str], pair: tuple[int, int], where: str) -> str | None:
+    """Return the kind of link of a pair; None where the tool itself says that it does not know one."""
     cell = tables.cells["type"].get(pair, "")
+    if cell.upper() in NOT_TOLD:
+        return None
     kind = TYPES.get(cell.upper())
     if kind is None:
         raise InputError(f"{where}: {ids[pair[0]]} to {ids[pair[1]]}: link type {cell!r}, expected XGMI or PCIE")

@@ -12,6 +12,7 @@ from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES, expand_hosts
 from .yaml import parse_yaml
 
+PROMPT = re.compile(r"^\s*(?:\[?[\w.@:~/ -]*\]?[$#%] |`{3}|~{3})")  # or a fence of Markdown
 PAIR = re.compile(r"(\w+)=(\S*)")
 HEADS = ("switchname", "blockname", "aggregatedblock")
 SHOWN_DOUBLES = 3
@@ -121,10 +122,16 @@ def from_slurm_topology(text: str, where: str) -> Cluster:
 
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line that says something, with its number; one that ends in a backslash goes on in the next."""
-    begun, first = "", 0
+    """Yield each line that says something, with its number; one that ends in a backslash goes on in the next.
+
+    The command that printed them, and prose above the first, say nothing.
+    """
+    begun, first, is_inside = "", 0, False
     for number, line in enumerate(text.splitlines(), start=1):
         plain = line.split("#")[0].strip()
+        if PROMPT.match(line) or not (is_inside or "=" in plain or plain.lower().startswith("include")):
+            continue
+        is_inside = True
         begun, first = f"{begun} {plain}".strip(), first if begun else number
         if plain.endswith("\\"):
             begun = begun[:-1].rstrip()
