@@ -158,3 +158,36 @@ def test_a_figure_of_nvshmem_that_is_none_is_refused(word):
 @pytest.mark.parametrize("ranks", ["0", "0.5", "many"])
 def test_a_number_of_workers_that_is_none_leaves_the_ranks_to_the_bandwidths(ranks):
     assert only(STATISTICS.replace("-r 8", f"-r {ranks}")).ranks == 8
+
+
+LINES = """mype: 0 mype_node: 0 device name: NVIDIA H100 80GB HBM3 bus id: 10
+reduction_on_stream
+&&&& PERF reduction_on_stream___fp16-sum___size__2048___latency 7.500000 -us
+&&&& PERF reduction_on_stream___fp16-sum___size__4194304___latency 40.000000 -us
+alltoall_device
+&&&& PERF_STATS alltoall_device___64-bit-block___size__4194304___latency -us mean=50.0 stddev=NA min=50.0 max=50.0
+fcollect_latency
+&&&& PERF fcollect_latency___32-bit-warp___size__4096___latency 12.000000 -us
+barrier_on_stream
+&&&& PERF barrier_on_stream___None___size__8___latency 7.500000 -us
+"""
+
+
+def test_lines_for_programs_are_tables_of_collectives():
+    tables = parse_tables(LINES, "t")
+
+    assert [(table.name, table.collective, bool(table.unjudged)) for table in tables] == [
+        ("reduction_on_stream fp16 sum", "all_reduce", False),
+        ("alltoall_device 64-bit block", "all_to_all", False),
+        ("fcollect_latency 32-bit warp", "all_gather", True),
+    ]
+    assert [(row.bytes, row.time_s, row.element_bytes, row.redop) for row in tables[0].rows] == [
+        (2048, pytest.approx(7.5e-6), 2, "sum"),
+        (4194304, pytest.approx(40e-6), 2, "sum"),
+    ]
+    assert tables[1].rows[0].element_bytes == 8
+
+
+def test_a_line_for_programs_of_a_type_that_is_not_known_is_refused():
+    with pytest.raises(InputError, match="t:3: type 'quad-sum', expected one of 32-bit"):
+        parse_tables(LINES.replace("fp16-sum", "quad-sum"), "t")

@@ -1,4 +1,4 @@
-"""What a dump says of single parts beside others of their kind, and what it says that it leaves out."""
+"""Single parts of a dump beside others of their kind, and what a dump itself says that it leaves out."""
 
 import json
 
@@ -141,3 +141,40 @@ def test_a_list_that_says_that_it_goes_on_is_not_taken_for_all(tmp_path):
         ("the list goes on (continue is set): its other pages are not in this file",),
         (),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("[  12.345678] NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.\n", "the log of a kernel"),
+        ("May 02 10:00:00 n1 kernel: [  12.345678] mlx5_core 0000:9a:00.0: Link down\n", "the log of a kernel"),
+        ("acceleratorConfig:\n  topology: 2x4\nacceleratorType: v5litepod-8\n", "Google Cloud says of a slice of TPUs"),
+        ("count: 4\nkind: compute#reservationBlock\nname: b\n", "Google Cloud says of one resource"),
+        ("/sys/bus/pci/devices/0000:00:06.0/vendor:0x10de\n", "files of /sys, a line each"),
+        ("apiVersion: v1\nkind: Pod\n", "a Kubernetes object"),
+    ],
+)
+def test_what_is_no_topology_is_refused_by_its_name(text, name):
+    with pytest.raises(InputError, match=name):
+        parse_dump(text, "t", CATALOGUE)
+
+
+def test_lstopo_without_cores_has_devices_and_cpus_and_no_number_of_cores():
+    card = (
+        '<object type="PCIDev" gp_index="{n}" pci_busid="0000:0{n}:00.0" pci_type="0302 [10de:20b2] [10de:1463] a1" '
+        'pci_link_speed="31.5"/>'
+    )
+    package = (
+        '<object type="Package"><object type="NUMANode" os_index="{n}" cpuset="{cpus}" nodeset="{nodes}" '
+        'local_memory="1000"/><object type="Bridge" gp_index="2{n}" bridge_type="0-1">' + card + "</object></object>"
+    )
+    packages = package.format(n=0, cpus="0x0000000f", nodes="0x1") + package.format(n=1, cpus="0x000000f0", nodes="0x2")
+    text = f'<topology version="2.0"><object type="Machine" cpuset="0x000000ff">{packages}</object></topology>'
+    cluster = parse_dump(text, "t", CATALOGUE)
+
+    assert [(cpu.numa, cpu.cpu_affinity, cpu.cores) for cpu in cluster.of_kind("cpu")] == [
+        (0, "0-3", None),
+        (1, "4-7", None),
+    ]
+    assert (len(cluster.of_kind("gpu")), cluster.hosts) == (2, ())
+    assert any(said.startswith("no core and no processing unit (PU)") for said in cluster.warnings)

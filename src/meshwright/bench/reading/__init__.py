@@ -6,7 +6,7 @@
   is cut off); `json_objects` between other lines
 - readers: of collectives `nccl_text`, `nccl_json`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`, `deepspeed`,
   `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `imb`, `separated`; of rates `matrices`,
-  `nvbandwidth_json`, `nvshmem_pairs`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`,
+  `nvbandwidth_json`, `nvshmem_pairs`, `mori`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`,
   `fabtests`, `netperf`, `qperf`, `deepep`; `columns` of
   nccl-tests are common to several, `tables` is what all return
 - what a table is of: `identify`, `listed_devices`, `nccl_log`; what is known and not read: `unread`
@@ -34,6 +34,7 @@ from .imb import read_imb
 from .iperf2 import read_iperf2
 from .iperf_json import read_iperf_json
 from .matrices import read_matrices
+from .mori import read_mori
 from .mpi_tools import read_osu, read_ucc
 from .mscclpp import read_mscclpp
 from .nccl_json import read_nccl_json
@@ -55,7 +56,7 @@ from .tables import MOST_ROWS, Rate, ReadTable
 from .text import file_text, without_bold, without_line_numbers, without_prefixes
 from .torch_tables import read_ibm, read_param, read_payloads
 from .ucx import read_ucx
-from .unread import unread_benchmark
+from .unread import unread_benchmark, unread_columns
 
 __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_files", "read_tables"]
 
@@ -83,6 +84,7 @@ _OF_JSON: tuple[Reads, ...] = (
 _READERS: tuple[Reads, ...] = (
     *_OF_JSON,
     _read_all_of_nvshmem,  # as nccom-test before nccl-tests, whose rows begin as theirs do
+    read_mori,
     read_nccl_text,
     read_mscclpp,
     read_matrices,
@@ -182,8 +184,8 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
     if words := unread_benchmark(text):
         raise InputError(f"{where}: {words}")
     raise InputError(
-        f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "
-        "size_bytes and ranks"
+        f"{where}: no table found{unread_columns(text)}, expected the output of nccl-tests or another tool of "
+        "docs/bench.md, or a CSV with size_bytes and ranks"
     )
 
 

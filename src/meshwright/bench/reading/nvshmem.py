@@ -2,7 +2,8 @@
 
 Since one function counts their sizes (calculate_collective_size of its utils.cu) a size is the whole payload of a rank
 and algbw x time is that size. Before, tables of kernels (named alltoall_latency, not alltoall_device) counted what goes
-to one PE, and the text does not tell which it was (NVIDIA/nvshmem issue 28).
+to one PE, and the text does not tell which it was (NVIDIA/nvshmem issue 28). With NVSHMEM_MACHINE_READABLE_OUTPUT each
+figure is a line of its own: "&&&& PERF reduction_on_stream___int-sum___size__8___latency 7.19 -us".
 """
 
 import re
@@ -11,13 +12,21 @@ from collections.abc import Mapping, Sequence
 from ...collectives.pricing.figures import bus_factor
 from ...errors import InputError
 from ..table import Row
-from .columns import Parsed, half_digit, is_plain
+from .columns import WIDTHS, Parsed, half_digit, is_plain
 from .identify import MOST_RANKS, SHARED, Named, TableIdentity, identify
 from .prefixes import clean_lines
 from .tables import ReadTable
 
 _HEAD = re.compile(r"\s*size\(B\)\s+count\s+type\s+(?:redop\s+)?(?:scope\s+)?latency\(us\)")
 _NAME = re.compile(r"\s*#\s*(\w+)\s*$")
+_LINE = re.compile(
+    r"\s*&&&& PERF(?:_STATS)? (?P<name>(?!shmem_)\w+?)___(?P<kind>[\w-]+?)___size__(?P<size>\d{1,15})___latency "
+    r"(?:(?P<value>[\d.]+) -us|-us mean=(?P<mean>[\d.]+)\b.*)\s*$"
+)
+_SCOPES = ("thread", "warp", "block")
+_WIDTHS = {
+    "32-bit": 4, "64-bit": 8, "long": 8, "longlong": 8, "ulonglong": 8, "size": 8, "ptrdiff": 8, "uint": 4, **WIDTHS,
+}  # fmt: skip
 _COLLECTIVES = {
     "reducescatter": "reduce_scatter", "alltoall": "all_to_all", "fcollect": "all_gather", "bcast": "broadcast",
     "broadcast": "broadcast", "reduction": "all_reduce",
@@ -30,7 +39,15 @@ def read_nvshmem(text: str, where: str) -> list[ReadTable]:
     tables: list[ReadTable] = []
     name, columns = "", list[str]()
     rows: list[tuple[int, dict[str, str]]] = []
-    for number, line in [*clean_lines(text), (0, "#end")] if "latency(us)" in text else ():
+    is_one = "latency(us)" in text or "___latency " in text
+    for number, line in [*clean_lines(text), (0, "#end")] if is_one else ():
+        if (one := _LINE.match(line)) and _collective(one["name"]):
+            if rows and one["name"] != name:
+                tables += _tables(name, rows, where)
+                rows = []
+            name, columns = one["name"], []
+            rows.append((number, _of_line(one, f"{where}:{number}")))
+            continue
         if columns and re.match(r"\s*\d", line):
             words = line.split()
             if len(words) != len(columns):
@@ -46,6 +63,25 @@ def read_nvshmem(text: str, where: str) -> list[ReadTable]:
         elif is_head:
             columns = line.split()
     return tables
+
+
+def _of_line(match: re.Match[str], at: str) -> dict[str, str]:
+    """Return the cells of a line for programs as a table has them: its kind is "int-sum", "32-bit-warp"."""
+    kind = match["kind"]
+    scope = next((scope for scope in _SCOPES if kind.endswith(f"-{scope}")), "")
+    kind = kind.removesuffix(f"-{scope}") if scope else kind
+    dtype = next((known for known in _WIDTHS if kind == known or kind.startswith(f"{known}-")), None)
+    if dtype is None:
+        raise InputError(f"{at}: type {kind[:40]!r}, expected one of {', '.join(_WIDTHS)}")
+    cells = {
+        "size(B)": match["size"], "count": str(int(match["size"]) // _WIDTHS[dtype]), "type": dtype,
+        "redop": kind[len(dtype) + 1 :], "scope": scope, "latency(us)": match["value"] or match["mean"],
+    }  # fmt: skip
+    return {key: cell for key, cell in cells.items() if cell}
+
+
+def _collective(name: str) -> str | None:
+    return next((its for word, its in _COLLECTIVES.items() if word in name), None)
 
 
 def _tables(name: str, rows: Sequence[tuple[int, dict[str, str]]], where: str) -> list[ReadTable]:
@@ -80,7 +116,7 @@ def _row(values: Mapping[str, str], at: str, number: int) -> Parsed:
 
 
 def _table(name: str, kind: Sequence[str], rows: Sequence[Parsed], where: str) -> ReadTable:
-    collective = next((its for word, its in _COLLECTIVES.items() if word in name), None)
+    collective = _collective(name)
     _check(rows, collective, where)
     known = identify(rows, Named(collective, sure=True) if collective else None, None, None, where)
     of_a_share = collective in SHARED and name.endswith("_latency")

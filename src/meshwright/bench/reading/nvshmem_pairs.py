@@ -64,7 +64,7 @@ def read_nvshmem_pairs(text: str, where: str) -> list[ReadTable]:
         if pe := _PE.search(line):
             pes[int(pe[1])] = int(pe[2]), pe[3]
         elif options := _OPTIONS.search(line):
-            slow = _fills_no_link(int(options[1]), options[2])
+            slow = fills_no_link(int(options[1]), options[2])
         elif match := _LINE.match(line):
             figure = _of_line(match, at)
             runs = [*runs, []] if not on or heading != figure.heading or not runs else runs
@@ -97,7 +97,7 @@ def _of_line(match: re.Match[str], at: str) -> _Figure:
     return _Figure(heading, match["scope"], int(match["size"]), float(value))
 
 
-def _fills_no_link(ctas: int, scope: str) -> str:
+def fills_no_link(ctas: int, scope: str) -> str:
     """Return why a run with these options need not fill a link, "" where it should."""
     if scope in {"thread", "warp"}:
         return f"puts of single {scope}s need not fill a link: run it with blocks (-s block)"

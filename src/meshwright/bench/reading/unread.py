@@ -13,14 +13,10 @@ _KNOWN = (
     (r"^fio-\d", "fio, of storage and of no link between ranks", "nccl-tests or OSU"),
     (r"\"\w+-bw(?::\w+)?/\w+_busbw(?::\d+)?\":", "SuperBench's summary", "the output of nccl-tests itself"),
     (r"^\# OSU \S+ .*Barrier", "OSU's barrier, which carries nothing", "osu_allreduce or another of sizes"),
-    (
-        r"^# \w+ .*\bscope=\w+ grid=\d+ block=\d+ warpSize=\d+",
-        "MORI's benchmarks, whose GB may be 1e9 or 2**30 bytes",
-        "rccl-tests, TransferBench or ib_write_bw --use_rocm",
-    ),
     (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),
     (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
 )
+_WITH_UNIT = re.compile(r"[(\[][A-Za-zµμ/]{1,10}[)\]]$")
 
 
 def unread_benchmark(text: str) -> str:
@@ -28,4 +24,14 @@ def unread_benchmark(text: str) -> str:
     for pattern, name, wanted in _KNOWN:
         if re.search(pattern, text, re.M):
             return f"this is of {name}, which is not read; expected {wanted}"
+    return ""
+
+
+def unread_columns(text: str) -> str:
+    """Return the columns of a table between | that no reader knows, in words; "" where there is none."""
+    for line in text.splitlines():
+        cells = [cell.strip(" \t*`") for cell in line.strip().strip("|").split("|")]
+        if len(cells) > 2 and sum(bool(_WITH_UNIT.search(cell)) for cell in cells) > 1:
+            shown = ", ".join(cell[:40] for cell in cells[:8])
+            return f" (what the columns {shown} count is not said)"
     return ""

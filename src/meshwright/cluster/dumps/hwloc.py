@@ -58,10 +58,13 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         raise InputError(f"{where}: no object of type Machine, expected the XML of lstopo")
     found = _Found(version=_version(root))
     _walk(machine, found, _nodes(machine, where), PciDevice(Device(id="", kind="cpu"), (), None), where)
+    counted = bool(found.pus)
+    found.pus = found.pus or set(mask_cpus(machine.attributes.get("cpuset", "")))  # lstopo was told to leave PUs out
     if not found.pus:
         raise InputError(f"{where}: no processing unit (type PU): the file is truncated or not of lstopo")
     info = _infos(root) | _infos(machine)
     cpus, memories = _cpus(found)
+    cpus = cpus if counted else [replace(cpu, cores=None, threads=None) for cpu in cpus]
     own_memory = sum(memory for node, memory in found.memory.items() if found.subtypes.get(node) != GPU_MEMORY)
     placed = [dataclasses.replace(item, device=_placed(item.device, found, cpus)) for item in found.devices]
     devices = [_named(item.device, found.objects.pci_ids[item.device.id], catalogue, gpu) for item in placed]
@@ -88,11 +91,13 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         *_speed_warnings(placed, found),
         *upper_bound_warnings(pci),
     ]
+    if not counted:
+        warnings.append("no core and no processing unit (PU) is in the file: how many there are is not known")
     if not any(device.kind == "gpu" for device in devices):
         warnings.append(f"no accelerator found: looked for {WHAT_IS_SOUGHT}")
     return Cluster(
         name=host.name,
-        hosts=(host,),
+        hosts=(host,) if counted else (),
         devices=(*cpus, *memories, *sorted(devices, key=lambda d: (d.kind != "gpu", len(d.id), d.id))),
         links=(*own, *_rest(host_links(placed, cpus), joined), *sorted(pci, key=lambda link: rank(link.kind))),
         warnings=tuple(warnings),

@@ -25,7 +25,9 @@ def looks_like_slurm(text: str) -> bool:
 
 def looks_like_slurm_yaml(text: str) -> bool:
     """Return whether a text is a topology.yaml of SLURM."""
-    return re.search(r"^\s*(- )?\s*topology\s*:", text[:200_000], re.M) is not None and "=" not in text[:200]
+    head = text[:200_000]
+    named, placed = (rf"^\s*(- )?\s*(?:{words})\s*:" for words in ("topology", "tree|block|flat"))
+    return all(re.search(line, head, re.M) for line in (named, placed)) and "=" not in text[:200]
 
 
 @dataclass(slots=True)

@@ -69,7 +69,31 @@ KNOWN = (
         "amd-smi without its topology",
         "amd-smi topology",
     ),
-    (r"^apiVersion:|^kind:", "a Kubernetes object", "scontrol show topology, or nvidia-smi topo -m inside a pod"),
+    (
+        r"^kind: compute#\w+",
+        "what Google Cloud says of one resource",
+        "gcloud compute instances list --format=json, for the places of instances",
+    ),
+    (
+        r"^acceleratorType: |^acceleratorConfig:",
+        "what Google Cloud says of a slice of TPUs",
+        "--cluster tpu-... --gpus N of meshwright plan in its place, for the catalogue has its links",
+    ),
+    (
+        r"^\S*/sys/(?:bus/pci|class|devices)/\S+:.",
+        "files of /sys, a line each",
+        "a folder with a copy of /sys, or lspci -vvnn",
+    ),
+    (
+        r"^(?:.{1,80} kernel: )?\[ *\d{1,7}\.\d{6}\] |\bNVRM: Xid \(",
+        "the log of a kernel",
+        f"{LINKS}; meshwright doctor --logs names what failed",
+    ),
+    (
+        r"^apiVersion:|^kind: *[A-Z]",
+        "a Kubernetes object",
+        "scontrol show topology, or nvidia-smi topo -m inside a pod",
+    ),
 )
 
 
