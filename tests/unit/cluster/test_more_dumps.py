@@ -354,6 +354,7 @@ WRITTEN = {
     "amd-smi topology": (DATA / "amdsmi_topology.txt").read_text(),
     "amd-smi xgmi": as_xgmi(4),
     "lstopo --of xml": (DATA / "hwloc_mi300x.xml").read_text(),
+    "lstopo": (DATA / "lstopo_text.txt").read_text(),
     "NCCL_TOPO_DUMP_FILE=FILE": (DATA / "nccl_two_switches.xml").read_text(),
     "NCCL_TOPO_FILE": (DATA / "nccl_topo_file_cloud_a.xml").read_text(),
     "NCCL_DEBUG=INFO": (DATA / "nccl_system_dump.txt").read_text(),

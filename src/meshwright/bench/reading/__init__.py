@@ -56,7 +56,7 @@ from .tables import MOST_ROWS, Rate, ReadTable
 from .text import file_text, without_bold, without_line_numbers, without_prefixes
 from .torch_tables import read_ibm, read_param, read_payloads
 from .ucx import read_ucx
-from .unread import unread_benchmark, unread_columns
+from .unread import columns_in_words, unread_benchmark
 
 __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_files", "read_tables"]
 
@@ -184,7 +184,7 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
     if words := unread_benchmark(text):
         raise InputError(f"{where}: {words}")
     raise InputError(
-        f"{where}: no table found{unread_columns(text)}, expected the output of nccl-tests or another tool of "
+        f"{where}: no table found{columns_in_words(text)}, expected the output of nccl-tests or another tool of "
         "docs/bench.md, or a CSV with size_bytes and ranks"
     )
 

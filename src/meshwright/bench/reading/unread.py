@@ -27,7 +27,7 @@ def unread_benchmark(text: str) -> str:
     return ""
 
 
-def unread_columns(text: str) -> str:
+def columns_in_words(text: str) -> str:
     """Return the columns of a table between | that no reader knows, in words; "" where there is none."""
     for line in text.splitlines():
         cells = [cell.strip(" \t*`") for cell in line.strip().strip("|").split("|")]

@@ -4,7 +4,7 @@
 - NVIDIA: `nvidia` with `matrix`, `p2p`, `names`, `evidence`; `nccl` (XML) with `nccl_links`, `nccl_log`,
   `nccl_paths`
 - AMD: `rocm`, `amd_xgmi`; Intel, Huawei and others: `other_makers`
-- any vendor: `hwloc` with `hwloc_links`, `lspci`, `lspci_tree`, `numactl`
+- any vendor: `hwloc` with `hwloc_links` and `lstopo_text`, `lspci`, `lspci_tree`, `numactl`
 - networks: `ibnet`, `ibnet_rates`, `ibstat` (ports of a host), `slurm` with `hostlist` and `yaml`, `kubernetes` with
   `kubernetes_yaml`, `clouds` (instances of AWS and GCP); `places`: what they say of nodes, checked
 - `merge`: several dumps as one cluster; `xml`: without its dangers

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...errors import InputError
 from ..graph import Cluster, Placement
-from .places import from_places, unfinished
+from .places import from_places, missing_pages
 
 GOOGLE_LEVELS = ("subblock", "block", "cluster")  # the nearest first
 
@@ -31,7 +31,7 @@ def from_cloud_json(data: Any, where: str) -> Cluster:
     places = [_aws_place(item, where) if is_aws else _google_place(item, where) for item in items]
     wanted = "NetworkNodes of any instance" if is_aws else "resourceStatus.physicalHostTopology of any instance"
     cluster = from_places(places, where, f"expected {wanted}: none has a place in the network")
-    return replace(cluster, warnings=(*cluster.warnings, *unfinished(data)))
+    return replace(cluster, warnings=(*cluster.warnings, *missing_pages(data)))
 
 
 def _all_have(items: object, key: str) -> bool:

@@ -32,6 +32,7 @@ from .kubernetes import (
 )
 from .lspci import from_lspci, looks_like_lspci
 from .lspci_tree import from_lspci_tree, looks_like_lspci_tree
+from .lstopo_text import from_lstopo_text, looks_like_lstopo_text
 from .matrix import holds_codes, looks_like_matrix
 from .merge import merged_dumps, sources
 from .nccl import from_nccl
@@ -53,7 +54,7 @@ ROOTS = ("topology", "system", "nvidia_smi_log")
 JSON_START = re.compile(r"^(?:\{|\[\s*\{)", re.M)
 MARKUP = re.compile(rf"<(?:\?xml|!DOCTYPE|(?:{'|'.join(ROOTS)})[\s>/])")
 KNOWN = (
-    "nvidia-smi topo -m, nvidia-smi nvlink -s or -q, rocm-smi --showtopo, amd-smi topology, lstopo XML, NCCL topology "
+    "nvidia-smi topo -m, nvidia-smi nvlink -s or -q, rocm-smi --showtopo, amd-smi topology, lstopo, NCCL topology "
     "XML or log, scontrol show topology, topology.yaml, kubectl get nodes --show-labels, aws ec2 "
     "describe-instance-topology, ibnetdiscover, iblinkinfo, ibstat, numactl -H, a folder like /sys, or cluster.json"
 )
@@ -127,6 +128,7 @@ READERS = (
     DumpReader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
     DumpReader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
     DumpReader("lspci -tv", looks_like_lspci_tree, lambda t, w, c, g, f: from_lspci_tree(t, w, c, g)),
+    DumpReader("lstopo", looks_like_lstopo_text, lambda t, w, c, g, f: from_lstopo_text(t, w, c, g)),
     DumpReader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),
     DumpReader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
     DumpReader("ibstat", _looks_like_ports_alone, lambda t, w, c, g, f: from_ibstat(t, w)),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ..graph import Cluster, Placement
 from .kubernetes_yaml import holds_nodes, labelled_nodes
-from .places import from_places, unfinished
+from .places import from_places, missing_pages
 
 HEADER = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$")
 # by who sets them, the nearest switch first; the first family that a node has counts
@@ -58,7 +58,7 @@ def from_kubernetes_json(data: Mapping[str, Any], where: str) -> Cluster:
             raise InputError(f"{where}: {told['name'][:60]}: expected labels of names and texts")
         nodes.append((told["name"], {str(key): str(value) for key, value in labels.items()}))
     cluster = _placed(nodes, where)
-    return replace(cluster, warnings=(*cluster.warnings, *unfinished(data)))
+    return replace(cluster, warnings=(*cluster.warnings, *missing_pages(data)))
 
 
 def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -35,7 +35,7 @@ def _one_parent(places: Sequence[Placement], where: str) -> None:
                 raise InputError(f"{where}: {low[:60]} is below {above[low][:60]} and, by {place.node}, {high[:60]}")
 
 
-def unfinished(data: object) -> tuple[str, ...]:
+def missing_pages(data: object) -> tuple[str, ...]:
     """Return the warning that a list goes on where it says so itself: a service gave a page of it, () elsewhere."""
     told = [data, data.get("metadata")] if isinstance(data, Mapping) else []
     names = [key for part in told if isinstance(part, Mapping) for key in _MORE if part.get(key)]

@@ -26,8 +26,9 @@ def looks_like_slurm(text: str) -> bool:
 def looks_like_slurm_yaml(text: str) -> bool:
     """Return whether a text is a topology.yaml of SLURM."""
     head = text[:200_000]
-    named, placed = (rf"^\s*(- )?\s*(?:{words})\s*:" for words in ("topology", "tree|block|flat"))
-    return all(re.search(line, head, re.M) for line in (named, placed)) and "=" not in text[:200]
+    entry = re.search(r"^\s*- topology\s*:|^topology\s*:", head, re.M)
+    named, placed = (re.search(rf"^\s*{words}\s*:", head, re.M) for words in ("topology", "(?:tree|block|flat)"))
+    return bool(entry or (named and placed)) and "=" not in text[:200]
 
 
 @dataclass(slots=True)

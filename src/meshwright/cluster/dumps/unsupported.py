@@ -55,7 +55,11 @@ KNOWN = (
         "lspci without -vvnn",
         "lspci -vvnn, lstopo --of xml, or a copy of /sys",
     ),
-    (r"^Machine \(\d|^\s*(?:PCIBridge|HostBridge|Package|PU) L#\d", "lstopo's text", "lstopo --of xml"),
+    (
+        r"^Machine \(\d|^\s*(?:PCIBridge|HostBridge|Package|PU) L#\d",
+        "a piece of lstopo's text",
+        "all of it, or lstopo --of xml",
+    ),
     (r"NCCL INFO .*\bIB NIC distance", "the log of an old NCCL with how far NICs are", LINKS),
     (r"hl-smi|HL-\d{3}|^modID\s+(?:CPU|NUMA) Affinity", "hl-smi", "lstopo --of xml, or a copy of /sys"),
     (r"xpu-smi|^[ \t]*GPU \d+/\d+[ \t]", "xpu-smi", "xpu-smi topology -m"),
