@@ -143,7 +143,7 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
         if far:
             shown = ", ".join(f"{gpu} {nic}" for gpu, nic in list(far.items())[:8]) + (", ..." if len(far) > 8 else "")
             advice.append(
-                f"{len(far)} of {counted(len(nics), 'GPU')} {reach} nearest NIC over {kind} ({shown}): {MEANING[kind]}"
+                f"{len(far)} of {counted(len(nics), 'GPU')} {reach} NIC over {kind} ({shown}): {MEANING[kind]}"
             )
     by_numa = Counter(gpu.numa for gpu in cluster.of_kind("gpu"))
     if len(by_numa) > 1 and None not in by_numa:

@@ -53,6 +53,7 @@ def test_a_fast_nic_further_off_carries_a_gpu_and_not_the_slow_one_beside_it(tmp
     cluster = machine(tmp_path, {"eno1": (0, 25_000), "rail0": (1, 400_000)})
 
     assert analyse(cluster).nic_of_gpu == {"GPU0": ("rail0", "PHB")}
+    assert any("reaches its NIC over PHB (GPU0 rail0)" in said for said in analyse(cluster).advice)
 
 
 def test_of_nics_as_fast_the_nearest_carries_a_gpu(tmp_path):
