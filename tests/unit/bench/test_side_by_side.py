@@ -158,3 +158,29 @@ def test_a_rate_far_from_what_any_assumed_nic_carries_stays_bad():
     (verdict,) = judge(CATALOGUE, parse_tables(run(2, 2, "NVIDIA GH200 480GB", 9.0), "t"))
 
     assert verdict.ok is False
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "said"),
+    [(2.097, 1.0486, []), (14.68, 7.34, ["7"]), (2.0, 1.0, []), (1.0486, 0.5243, ["0.5"])],
+    ids=["size over time", "seven times that", "in GiB", "half of it"],
+)
+def test_a_bandwidth_that_is_not_size_over_time_is_said(of_a, of_b, said):
+    text = (
+        "| Size (KB) | A Time (ms) | B Time (ms) | A BW (GB/s) | B BW (GB/s) |\n|---|---|---|---|---|\n"
+        f"| 2048 | 1.0 | 2.0 | {of_a} | {of_b} |\n"
+    )
+    tables = parse_tables(text, "t")
+
+    assert [table.name for table in tables] == ["table, A Time", "table, B Time"]
+    for table in tables:
+        assert [note.split(" says ")[1].split(" times")[0] for note in table.notes] == said
+
+
+@pytest.mark.parametrize(("rate", "is_judged"), [(14.68, False), (1.835, True)], ids=["of shares", "as busbw"])
+def test_a_gather_whose_sizes_are_shares_by_its_own_bandwidth_is_not_judged(rate, is_judged):
+    text = f"all_gather_perf\n\n| Size (KB) | Time (ms) | BW (GB/s) |\n|---|---|---|\n| 2048 | 1.0 | {rate} |\n"
+    (table,) = parse_tables(text, "t")
+
+    assert (table.collective, table.unjudged == "") == ("all_gather", is_judged)
+    assert len(table.notes) == 1

@@ -5,13 +5,15 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from msgspec.structs import replace
 
+from ...collectives.pricing.figures import bus_factor
 from ...errors import InputError
 from ..table import Row
 from .columns import WIDTHS, Parsed
-from .identify import NAMES, Named, identify, named_in
+from .identify import MOST_RANKS, NAMES, Named, identify, named_in
 from .nccl_text import table_row
 from .tables import ReadTable
 from .text import unquoted
@@ -36,6 +38,8 @@ _FIGURES = ("time", "algbw", "busbw")
 _OVER = re.compile(r"\bover (\d{1,6}) ranks\b")  # all_reduce_bench.py
 _DEVICE = re.compile(r"\b_CudaDeviceProperties\(name='([^']+)'")
 _RATE = re.compile(r"(\d[\d,]*\.?\d*)\s*(G(?:i?B|b|bit)(?:/s|ps))?")
+_SOME_RATE = re.compile(r"(?P<whose>.*?)\s*\b(?:BW|bandwidth|throughput)\b\s*[(\[](?P<unit>G[^)\]]*)[)\]]\s*$", re.I)
+_AS_STATED = 0.1  # share by which a rate may differ from size over time: GB or GiB, rounding
 _RULE = re.compile(r"^\s*\+[-=+]{3,}\+\s*$")  # as tables of Python draw it
 _SUMMARY = re.compile(r"(?:avg|average|mean|median|max|maximum|min|peak|total)\b", re.I)
 _TIMES = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -116,6 +120,7 @@ def read_markdown(text: str, where: str) -> list[ReadTable]:
     ranks, device = None, ""
     columns: list[_Columns] = []
     rows: list[_Parts] = []
+    ratios: dict[str, list[float]] = {}  # of each table, of stated rates to size over time
     headers = 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         cells = _cells(line)
@@ -124,6 +129,7 @@ def read_markdown(text: str, where: str) -> list[ReadTable]:
                 for side, found in zip(columns, rows, strict=True):
                     if row := _markdown_row(cells, side.at, f"{where}:{number}", number, optional=len(columns) > 1):
                         found.setdefault(_part(cells, side.at), []).append(row)
+                        ratios.setdefault(side.label, []).extend(_ratio(cells, side, row))
         elif not cells:
             headers += any(rows)
             for side, found in zip(columns, rows, strict=True):
@@ -133,8 +139,9 @@ def read_markdown(text: str, where: str) -> list[ReadTable]:
                     words = [side.label] if len(columns) > 1 else []
                     of_ranks = f" of {count}" if count else ""
                     words += [f"{collective or table.collective}{of_ranks}"] if len(found) > 1 else []
-                    tables.append(replace(table, name=", ".join((table.name, *words))))
-            columns, rows = [], []
+                    named_so = replace(table, name=", ".join((table.name, *words)))
+                    tables.append(_beside_its_rate(named_so, ratios.get(side.label, ())))
+            columns, rows, ratios = [], [], {}
             named = named_in(line) or named
             ranks = int(over[1]) if (over := _OVER.search(line)) else ranks
             device = said[1] if (said := _DEVICE.search(line)) else device
@@ -159,9 +166,29 @@ class _Columns:
 
     label: str
     at: Mapping[int, tuple[str, str]]
+    rate: tuple[int, str] | None = None  # the place and unit of a bandwidth that is called neither algbw nor busbw
 
 
 _Parts = dict[tuple[str, int | None], list[Parsed]]  # rows by the collective and the ranks that their cells name
+
+
+def _ratio(cells: Sequence[str], columns: _Columns, row: Parsed) -> list[float]:
+    """Return how many times the size over the time the rate is that a row states, [] where it states none."""
+    said = _rate(cells[columns.rate[0]], columns.rate[1]) if columns.rate and columns.rate[0] < len(cells) else None
+    return [float(said) * 1e9 * row.time_s / row.bytes] if said and row.bytes and float(said) else []
+
+
+def _beside_its_rate(table: ReadTable, ratios: Sequence[float]) -> ReadTable:
+    """Return a table with a note where its bandwidths are not size over time; where no busbw is so much, unjudged."""
+    usual = median(ratios) if ratios else 1.0
+    if abs(usual - 1) <= _AS_STATED:
+        return table
+    said = (
+        f"its column of bandwidths says {usual:.3g} times the size over the time: what a size or a bandwidth counts "
+        "there is not said"
+    )
+    most = bus_factor(table.collective, MOST_RANKS) if table.collective else 0.0
+    return replace(table, notes=(*table.notes, said), unjudged=said if usual > (1 + _AS_STATED) * most else "")
 
 
 def _part(cells: Sequence[str], columns: Mapping[int, tuple[str, str]]) -> tuple[str, int | None]:
@@ -192,7 +219,14 @@ def _markdown_columns(cells: Sequence[str], at: str) -> list[_Columns]:
         units = dict(found.values())
         if "time" in units and not units["time"] and "algbw" not in units:
             raise InputError(f"{at}: a column of times without a unit: expected time (us), or an algbw beside it")
-    return [_Columns(label, shared | found) for label, found in first]
+    rates = {m["whose"]: (place, m["unit"]) for place, cell in enumerate(cells) if (m := _SOME_RATE.match(cell))}
+    named = {kind for _, found in first for kind, _ in found.values()} & {"algbw", "busbw"}
+    return [
+        _Columns(
+            label, shared | found, None if named else rates.get(label.rpartition(" ")[0] if len(first) > 1 else "")
+        )
+        for label, found in first
+    ]
 
 
 def _heading(cell: str) -> tuple[str, str]:
