@@ -49,6 +49,52 @@ def test_a_host_that_cannot_be_reached_is_a_fault_of_the_network_and_of_no_rank(
     assert (verdict.kind, verdict.blamed) == ("network", ())
 
 
+def gave_up(cause, error="urllib3.exceptions.MaxRetryError"):
+    pool = "HTTPConnectionPool(host='kv-store', port=2379): Max retries exceeded with url: /version"
+    frames = ["Traceback (most recent call last):", '  File "bin/torchrun", line 8, in <module>', "    main()"]
+    return [*frames, f"{error}: {pool} (Caused by {cause})"]
+
+
+BEFORE_ANY_RANK = {
+    "no answer": (gave_up("ConnectTimeoutError(<x>, 'timed out. (connect timeout=60)')"), "host kv-store"),
+    "no route": (gave_up("NewConnectionError('<x>: [Errno 113] No route to host')"), "No route to host"),
+    "no address": (gave_up("NameResolutionError(\"Failed to resolve 'kv-store' ([Errno -2])\")"), "name kv-store"),
+    "passed on": (gave_up("ConnectTimeoutError(<x>)", "etcd.EtcdConnectionFailed"), "host kv-store"),
+    "of gRPC": (
+        [
+            "grpc.RpcError: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.4.0.9:2379: No route to host"
+        ],
+        "host 10.4.0.9",
+    ),
+    "of Redis": (["redis.ConnectionError: Error 110 connecting to kv-store:6379. Connection timed out."], "kv-store"),
+}
+
+
+@pytest.mark.parametrize(("lines", "said"), BEFORE_ANY_RANK.values(), ids=BEFORE_ANY_RANK)
+def test_a_service_that_a_launcher_cannot_reach_before_there_are_ranks_is_a_fault_of_the_network(lines, said, tmp_path):
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed) == ("network", ())
+    assert said in verdict.because
+
+
+REFUSED_OR_A_RANKS = {
+    "refused": (gave_up("NewConnectionError('<x>: [Errno 111] Connection refused')"), ()),
+    "of a rank": (
+        [f"[rank3]: {line}" for line in gave_up("ConnectTimeoutError(<x>)", "requests.ConnectTimeout")],
+        (3,),
+    ),
+    "after steps": ([*(f"step {n} loss 1.0" for n in range(4)), *gave_up("ConnectTimeoutError(<x>)")], ()),
+}
+
+
+@pytest.mark.parametrize(("lines", "ranks"), REFUSED_OR_A_RANKS.values(), ids=REFUSED_OR_A_RANKS)
+def test_the_error_of_a_service_that_answers_or_that_a_rank_asks_stays_an_exception(lines, ranks, tmp_path):
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed) == ("exception", ranks)
+
+
 OTHERWISE = {
     "refused to MLX": ["[rank3]: RuntimeError: [ring] Couldn't connect (error: 61)", "[rank1]: step 0"],
     "MLX in the end": ["[ring] Attempt 2 wait 2000 ms (error: 65 )", *(f"step {n} loss 1.0" for n in range(1, 9))],

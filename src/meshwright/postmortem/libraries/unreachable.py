@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Failure
+from ..surroundings.connections import NO_WAY
 from ..text.lines import LogMessage
 from ..text.steps import WENT_ON
 
-_WHY = r"(?P<why>No route to host|Network is (?:unreachable|down)|Connection timed out|Host is (?:down|unreachable))"
+_WHY = rf"(?P<why>{NO_WAY})"
 _TRIED = re.compile(  # c10d's client of a store
     r"client socket has failed to connect to \[?(?P<host>[\w.:-]+?)\]?:\d+ \((?:errno|system error): \d+ - (?:"
     + _WHY

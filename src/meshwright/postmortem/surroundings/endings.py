@@ -15,6 +15,7 @@ from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
 from ..text.watchdog_words import rank_ended
 from .busy_with_data import by_bars, by_downloads, by_last_words
+from .connections import not_reached
 from .quoted_errors import attributed
 from .unraised import unraised
 
@@ -191,9 +192,10 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     yield from by_bars(messages, went_on)
     yield from by_last_words(messages)
     yield from by_downloads(messages)
-    finished = False
+    finished = begun = False
     for index, message in enumerate(messages):
         text = message.text
+        begun = begun or message.rank is not None or is_step(text)
         if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
             yield Torchrun(where=message.where)
         if TOLD_TO_END.search(text):
@@ -222,6 +224,9 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             yield TrainingEnded(rank=message.rank, where=message.where, exited=True)
         if index not in printed and (index in ends or _MAY_FAIL.search(text)):
             handled = was_handled(index, message.rank, went_on)
+            if not begun and (unreached := _unreached(message, ends.get(index))):
+                yield unreached
+                continue
             for fact in _failure(message, ends.get(index)):
                 if fact.follows and index in in_threads:
                     continue  # a connection that a thread of a library lost: the program goes on
@@ -294,6 +299,13 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="exception", what=what, rank=rank, pid=message.pid, host=host, where=where.by(rank))
     else:
         yield from _exception(message, frames)
+
+
+def _unreached(message: LogMessage, frames: str | None) -> Failure | None:
+    """Return that a client had no way to a host, by the error with which it gave up before any rank was there."""
+    is_error = _ERROR.match(message.text) or (frames is not None and _RAISED.match(message.text))
+    what = not_reached(message.text) if is_error else ""
+    return Failure(kind="network", what=what, where=message.where, is_general=True) if what else None
 
 
 def _unresolved(found: re.Match[str], message: LogMessage, frames: str) -> Iterator[Failure]:
