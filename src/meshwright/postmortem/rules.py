@@ -24,6 +24,7 @@ from .nouns.facts import (
     TrainingEnded,
     of,
 )
+from .nouns.identities import Began, NotStarted, Placed
 from .nouns.verdict import NEXT, Kind, Verdict
 from .nouns.world import ranks_of_job, ranks_seen
 from .positions.stack_positions import WAITS, by_stacks, stand_of, with_left
@@ -45,6 +46,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SHORTLY_S = 120.0
+_FEW = 8  # pods that are told one by one
 _STEPS = "; the last step that a log has is below"
 
 
@@ -283,6 +285,20 @@ def _slower_steps(case: Case) -> Verdict | None:
     return verdict_in_call("slow", found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)
 
 
+def _not_started(case: Case) -> Verdict | None:
+    if any(isinstance(fact, Began | TrainingEnded) for fact in case.facts):
+        return None
+    kept = {one.host: one for one in of(case.facts, NotStarted)}
+    run = {placed.pod.rpartition("-")[0] for placed in of(case.facts, Placed) if placed.pod not in kept}
+    told = [one for one in kept.values() if one.host.rpartition("-")[0] in run]
+    if not told:
+        return None
+    because = "; ".join(f"{one.what}, {one.by} says" for one in told[:_FEW])
+    missing = ("which ranks the pod was to have: the log of the launcher in each of the others",)
+    evidence = tuple(one.where for one in told)
+    return verdict_in_call("absent", because, position=None, lines=evidence, unknown=True, missing=missing)
+
+
 def _good_end(case: Case) -> Verdict | None:
     """Return that the job came to its end, or makes steps to the end of its log; None where nothing says so."""
     ends = of(case.facts, TrainingEnded)
@@ -422,6 +438,11 @@ RULES = (
         reason="Steps that last longer to the end of the log, or since a change, are slow, whatever makes them so:"
         " nobody is named but whose port alone has a lower rate than those of its name on other hosts.",
         apply=_slower_steps,
+    ),
+    Rule(
+        name="not-started",
+        reason="Where no step was made, a pod that was kept from its start while others of its name run keeps them.",
+        apply=_not_started,
     ),
     Rule(
         name="no-evidence",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import DONE, entry, groups, judge, records
+from .made import DONE, WORLD, entry, failed_at, groups, judge, records, timed_out
 
 PIPE = {"group": ("5", "pipe"), "pg_id": 5}
 PIPES = groups(g5=range(5))
@@ -42,3 +42,17 @@ def test_groups_in_a_circle_are_told_in_its_order_with_a_mend_for_streams(tmp_pa
     assert verdict.kind == "circle"
     assert places == sorted(places)
     assert any("same order" in what for what in verdict.next)
+
+
+def test_receives_of_two_ranks_are_no_circle_while_ranks_below_them_are_not_heard(tmp_path):
+    pair = WORLD.replace("0(default_pg)", "5(pipe)").replace("PG ID 0", "PG ID 2")
+    lines = [
+        line
+        for place, rank in enumerate((1, 3))
+        for line in (timed_out(rank, 8, "RECV", place=place), failed_at(rank, pair, 8, 8, 7, place=place))
+    ]
+
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.blamed, verdict.unknown) == ((), True)
+    assert "rank 0, 2 may be the other end" in verdict.because

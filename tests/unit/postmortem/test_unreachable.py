@@ -61,9 +61,7 @@ BEFORE_ANY_RANK = {
     "no address": (gave_up("NameResolutionError(\"Failed to resolve 'kv-store' ([Errno -2])\")"), "name kv-store"),
     "passed on": (gave_up("ConnectTimeoutError(<x>)", "etcd.EtcdConnectionFailed"), "host kv-store"),
     "of gRPC": (
-        [
-            "grpc.RpcError: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.4.0.9:2379: No route to host"
-        ],
+        ["grpc.RpcError: failed to connect to all addresses; last error: ipv4:10.4.0.9:2379: No route to host"],
         "host 10.4.0.9",
     ),
     "of Redis": (["redis.ConnectionError: Error 110 connecting to kv-store:6379. Connection timed out."], "kv-store"),

@@ -5,12 +5,13 @@ from msgspec.structs import replace
 from ..libraries.inits import by_inits, by_joins
 from ..nouns.calls import Group
 from ..nouns.facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
-from ..nouns.identities import AgentRanks, Spoke
+from ..nouns.identities import AgentRanks, HostCheck, NodeGone, Spoke
 from ..nouns.position import MOST_SILENT, HangPosition
 from ..nouns.verdict import shortened
 from ..nouns.where import Where
-from ..nouns.world import A_HOST, ranks_seen, with_own_files, world_of
+from ..nouns.world import A_HOST, ranks_of_job, short_host, with_own_files, world_of
 from ..positions.waits import judged
+from ..ranks.hosts import told_ranks_of
 from ..scripts.phases import by_phases
 from ..scripts.said_sizes import by_said_sizes
 from ..scripts.said_waits import said_to_wait
@@ -146,6 +147,11 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     if left := [rank for rank in silent if rank not in there]:
         silent = left
         found = replace(found, blamed=tuple(rank for rank in found.blamed if rank not in there))
+    if checks := _checked(silent, facts):
+        told = "; ".join(f"a check of hosts says of {check.host}: {check.what}" for check in checks)
+        why = f"ranks {shortened(silent)} say nothing, while the others wait in {_named(found)}; {told}"
+        shown = (*found.evidence, *(check.where for check in checks))
+        return replace(found, blamed=tuple(silent), certain=True, silent=False, why=why, missing=(), evidence=shown)
     own = with_own_files(facts)
     missing_files = [rank for rank in silent if own is not None and rank not in own]
     if missing_files and len(missing_files) < len(silent):  # a rank whose log is here is known to be silent
@@ -173,6 +179,15 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     )
 
 
+def _checked(silent: list[int], facts: list[Fact]) -> list[HostCheck]:
+    """Return the checks of hosts that are bad where the silent ranks are those of these hosts, and all of these."""
+    gone = [HostCheck(host=one.node, what=one.what, where=one.where) for one in of(facts, NodeGone)]
+    bad = {short_host(check.host): check for check in reversed([*of(facts, HostCheck), *gone])}
+    ranks = {host: set(told_ranks_of(host, facts)) for host in bad}
+    own = {host: found for host, found in ranks.items() if found and found <= set(silent)}
+    return [bad[host] for host in sorted(own)] if set().union(*own.values()) == set(silent) else []
+
+
 def _lacks(rank: int, is_heard: bool) -> str:
     """Return what would tell where a rank is that printed no time-out."""
     return f"the stack of rank {rank} while it hangs (`py-spy dump`)" if is_heard else f"the log of rank {rank}"
@@ -195,8 +210,8 @@ def _with_broken_links(found: HangPosition, facts: list[Fact]) -> HangPosition:
 
 
 def _others(facts: list[Fact]) -> set[int]:
-    """Return the ranks of which no time-out is told."""
-    return ranks_seen(facts) - {fact.rank for fact in of(facts, Timeout)}
+    """Return the ranks of which no time-out is told: all below the largest are there."""
+    return set(range(ranks_of_job(facts))) - {fact.rank for fact in of(facts, Timeout)}
 
 
 def _named(found: HangPosition) -> str:

@@ -21,7 +21,7 @@ from ..nouns.facts import (
     Timeout,
     of,
 )
-from ..nouns.identities import Spoke
+from ..nouns.identities import NotStarted, Spoke
 from ..nouns.position import HangPosition, minority
 from ..nouns.verdict import shortened
 from ..nouns.world import ranks_of_job, ranks_seen, with_own_files, world_of
@@ -361,12 +361,16 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
         and silent <= (own or silent)
     ):
         blamed = silent
+    is_counted = len(silent) > 1 and _are_all_that_came(waiting | joined, len(silent), waits)
+    blamed = silent if is_counted else blamed
     what = waits[0].what if waits else "for others' data"
     told = ", ".join(map(str, sorted(waiting)))
     why = f"rank{'s' * (len(waiting) > 1)} {told} kept waiting {what}" if told else f"ranks kept waiting {what}"
     if blamed and joined:
         why += f"; of {world or 'all'} ranks {min(blamed)} alone does not say that it joins or begins"
         waiting |= joined
+    kept = {one.host: one for one in of(facts, NotStarted)}
+    why += "".join(f"; {one.what}, {one.by} says" for one in list(kept.values())[:_FEW_CALLS])
     addresses = sorted({fact.to for fact in waits})
     if addresses and all(addresses):
         why = f"the store at {addresses[0]} did not answer: its host is not up, not reachable, or another was meant"
@@ -377,10 +381,16 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
         operation=next((fact.operation for fact in gloo if fact.operation), ""),
         why=why,
         certain=bool(blamed) or everyone,
-        silent=True,
-        evidence=(*(fact.where for fact in waits), *(fact.where for fact in gloo)),
+        silent=not is_counted,
+        evidence=tuple(fact.where for told in (waits, gloo, kept.values()) for fact in told),
         missing=() if blamed or everyone else ("the logs of the other ranks: one of them has not come",),
     )
+
+
+def _are_all_that_came(ranks: set[int], silent: int, waits: list[StoreWait]) -> bool:
+    """Whether the ranks that are heard to wait are as many as the store counted, and the silent as many as it lacks."""
+    counts = {(fact.joined, fact.lacking) for fact in waits if fact.joined is not None and fact.lacking is not None}
+    return counts == {(len(ranks), silent)}
 
 
 def by_lost_peers(facts: list[Fact]) -> HangPosition | None:

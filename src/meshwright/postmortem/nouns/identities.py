@@ -226,10 +226,11 @@ class NumberedHosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """A host or pod of the job on which a scheduler has started nothing; `why` says who tells it."""
+    """A host or pod of the job on which a scheduler (`by`) has started nothing; `what` says it in full."""
 
     host: str
-    why: str
+    by: str
+    what: str
     where: Where
 
 
@@ -268,6 +269,12 @@ class TimeUp(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class Began(msgspec.Struct, frozen=True, kw_only=True):
+    """The first step that one log shows, with a clock or without: the ranks of the job had all come."""
+
+    where: Where
+
+
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """A pod of the job, and the node on which Kubernetes started it, "" where a table of pods does not say."""
 
@@ -280,6 +287,14 @@ class NodeGone(msgspec.Struct, frozen=True, kw_only=True):
     """An event of Kubernetes on a node that is being taken away, or no longer answers."""
 
     node: str
+    what: str
+    where: Where
+
+
+class HostCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that a check of its state calls bad, whenever that was."""
+
+    host: str
     what: str
     where: Where
 
@@ -393,6 +408,8 @@ Identity = (
     | TimeUp
     | Placed
     | NodeGone
+    | HostCheck
+    | Began
     | Environment
     | Torchrun
     | SaidWait

@@ -1,6 +1,6 @@
 """Readers of what is around a job: each turns messages into facts.
 
-- the machine: `system` (kernel log, shells), `port_states`, `link_rates`, `file_servers`
+- the machine: `system` (kernel log, shells), `port_states`, `link_rates`, `file_servers`, `host_checks`
 - where ranks are: `placements`, `pods`, `pod_environments`, `numbered_hosts`, `scheduled_hosts`, `spawned`,
   `host_addresses`
 - who starts and ends ranks: `launchers`, torchrun's `agents`, `batch` systems, `killers` on a host

@@ -9,7 +9,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from ..nouns.facts import CodeFrame, Fact, Failure, Shortened, TrainingEnded, UnlikeModel
-from ..nouns.identities import Torchrun
+from ..nouns.identities import Began, Torchrun
 from ..nouns.names import collective_in
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
@@ -188,6 +188,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     printed, in_threads = unraised(messages), _headed(messages, "Exception in thread ")
     for index, message in enumerate(messages):
         if is_step(message.text):
+            if not went_on:
+                yield Began(where=message.where)
             went_on[message.rank].append(index)
     yield from by_bars(messages, went_on)
     yield from by_last_words(messages)

@@ -1,7 +1,7 @@
 """Pods of Kubernetes: which one a line is about, and the rank that its description gives it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,6 +24,9 @@ _WAITING = re.compile(r"Pending|ContainerCreating|Init:.*|\w*ImagePull\w*|Invali
 _EVENT = re.compile(
     r"\s(?P<reason>[A-Z]\w{2,40})\s+pod/(?P<pod>[a-z0-9][\w.-]*)\s+(?P<said>\S.*)$"
 )  # of kubectl get events
+_DESCRIBED_EVENT = re.compile(  # of kubectl describe pod
+    r"^\s+(?:Warning|Normal)\s+(?P<reason>[A-Z]\w{2,40})\s+\d\S*(?: \(x\d.*?\))?\s+\S+\s+(?P<said>\S.*)$"
+)
 _KEPT = {  # by the reasons of events: why a pod does not start
     "FailedScheduling": "no node for it",
     "FailedMount": "a volume is not there",
@@ -77,16 +80,26 @@ def kept_pods(messages: Sequence[LogMessage]) -> list[tuple[LogMessage, str, str
 
     Not of one that an event says to have started: events need not stand in the order of time.
     """
-    events = [
-        (message, event) for message in messages if "pod/" in message.text and (event := _EVENT.search(message.text))
-    ]
-    started = {event["pod"] for _, event in events if event["reason"] in {"Started", "Killing"}}
+    events = list(_events(messages))
+    started = {pod for _, pod, event in events if event["reason"] in {"Started", "Killing"}}
     kept: dict[str, tuple[LogMessage, str, str]] = {}
-    for message, event in events:
+    for message, pod, event in events:
         why = "its image cannot be pulled" if _PULLS.search(event["said"]) else _KEPT.get(event["reason"])
-        if why and event["pod"] not in started:
-            kept.setdefault(event["pod"], (message, event["pod"], why))
+        if why and pod not in started:
+            kept.setdefault(pod, (message, pod, why))
     return list(kept.values())
+
+
+def _events(messages: Sequence[LogMessage]) -> Iterator[tuple[LogMessage, str, re.Match[str]]]:
+    """Yield the events of pods, each with its pod: in a list of all, or below the description of one."""
+    described = ""
+    for message in messages:
+        if name := _NAME.match(message.text):
+            described = name["pod"]
+        elif "pod/" in message.text and (event := _EVENT.search(message.text)):
+            yield message, event["pod"], event
+        elif described and (event := _DESCRIBED_EVENT.match(message.text)):
+            yield message, described, event
 
 
 def pod_rows(messages: Sequence[LogMessage]) -> list[LogMessage]:

@@ -59,14 +59,16 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _numbered(messages)
     for message in messages:
         if "Task launch for" in message.text and (found := _NOT_STARTED.search(message.text)):
-            why = f"SLURM, which could not start its task on {found['host']} ({found['why'].strip()}),"
-            yield NotStarted(host=found["host"], why=why, where=message.where)
+            what = f"its task on {found['host']} could not be started ({found['why'].strip()})"
+            yield NotStarted(host=found["host"], by="SLURM", what=what, where=message.where)
         elif "/" in message.text and (pod := waiting_pod(message.text)):
-            why = f"Kubernetes, where pod {pod[0]} has not started ({pod[1]}),"
-            yield NotStarted(host=pod[0], why=why, where=message.where)
+            yield _pod_not_started(pod[0], pod[1], message)
     for message, name, reason in kept_pods(messages):
-        why = f"Kubernetes, where pod {name} has not started ({reason}),"
-        yield NotStarted(host=name, why=why, where=message.where)
+        yield _pod_not_started(name, reason, message)
+
+
+def _pod_not_started(pod: str, why: str, message: LogMessage) -> NotStarted:
+    return NotStarted(host=pod, by="Kubernetes", what=f"pod {pod} has not started ({why})", where=message.where)
 
 
 def _lists(messages: Sequence[LogMessage]) -> Iterator[HostList]:
@@ -164,7 +166,8 @@ def with_not_started(facts: list[Fact]) -> list[Fact]:
     ranks = ranks_of_host(absent.host, facts, {placed.pod for placed in of(facts, Placed)} - {absent.host})
     if not ranks or set(ranks) & ranks_seen(fact for fact in facts if not _only_places(fact)):
         return facts
-    return [*facts, Absentees(ranks=ranks, by=absent.why, operation="", where=absent.where)]
+    by = f"{absent.by}, where {absent.what},"
+    return [*facts, Absentees(ranks=ranks, by=by, operation="", where=absent.where)]
 
 
 def _only_places(fact: Fact) -> bool:
