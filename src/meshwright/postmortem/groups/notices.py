@@ -361,7 +361,7 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
         and silent <= (own or silent)
     ):
         blamed = silent
-    is_counted = len(silent) > 1 and _are_all_that_came(waiting | joined, len(silent), waits)
+    is_counted = len(silent) > 1 and _are_all_that_came(waiting, len(silent), waits)
     blamed = silent if is_counted else blamed
     what = waits[0].what if waits else "for others' data"
     told = ", ".join(map(str, sorted(waiting)))
@@ -388,9 +388,12 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
 
 
 def _are_all_that_came(ranks: set[int], silent: int, waits: list[StoreWait]) -> bool:
-    """Whether the ranks that are heard to wait are as many as the store counted, and the silent as many as it lacks."""
+    """Whether the ranks that are heard to wait are as many as the store counted, and the silent as many as it lacks.
+
+    Who only says that it begins to join may not have come, nor has who could not reach the store.
+    """
     counts = {(fact.joined, fact.lacking) for fact in waits if fact.joined is not None and fact.lacking is not None}
-    return counts == {(len(ranks), silent)}
+    return counts == {(len(ranks), silent)} and not any(fact.to for fact in waits)
 
 
 def by_lost_peers(facts: list[Fact]) -> HangPosition | None:

@@ -32,7 +32,10 @@ _SHELL = re.compile(  # pdsh and clush
     rf"^(?:pdsh@\S+: )(?P<host>{HOST}): (?P<why>ssh exited with exit code 255|.*timed out)\s*$"
     rf"|^clush: (?P<of>{HOST}): (?P<what>exited with exit code 255|command timeout)\s*$"
 )
-_BAD = r"unreachable|down|dead|offline|unhealthy|not ready|failed|failure|fail|no (?:response|answer|reply)|not responding|off"
+_BAD = (
+    r"unreachable|down|dead|offline|unhealthy|not ready|failed|failure|fail|no (?:response|answer|reply)"
+    r"|not responding|off"
+)
 _GOOD = r"ok|alive|up|online|healthy|ready|reachable|pass(?:ed)?|success|on"
 _LINE = re.compile(
     rf"^(?P<host>{HOST})(?:: | is | +\| +| +)(?:[\w ]{{1,40}} )??"
