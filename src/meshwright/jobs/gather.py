@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
-from .files.hydra import compose
+from .files.hydra import compose, files_of, named_tree
 from .files.justfile import parse_justfile
 from .files.kubernetes import is_kubernetes, parse_kubernetes
 from .files.makefile import parse_makefile
@@ -257,19 +257,13 @@ def _hydra(program: PythonProgram, sources: Sources, walk: Walk) -> Callable[[st
     """Return what composes the configuration that Hydra hands to a program; its files are no documents of their own."""
 
     def tree(folder: str, name: str) -> PythonCall | None:
-        root = program.path.parent / folder
-
-        def find(path: str) -> tuple[str, dict[str, Any]] | None:
-            file = root / f"{path.removesuffix('.yaml')}.yaml"
-            if ".." in PurePath(path).parts or not file.is_file():
-                return None
-            _, text = read_document(str(file))
-            return text, load_document(f"{path}.yaml", text, "yaml")
-
         words = [] if sources.launch is None else list(sources.launch.arguments)
+        other, own = named_tree(words)
+        root, name = program.path.parent / (other or folder), own or name.removesuffix(".yaml")
+        find = files_of(root)
         if find(name) is None:
             return None
-        found, assumed = compose(name.removesuffix(".yaml"), words, find, walk.variables)
+        found, assumed = compose(name, words, find, walk.variables)
         walk.assumed += assumed
         inside = root.resolve()
         sources.documents = [

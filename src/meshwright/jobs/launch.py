@@ -58,7 +58,8 @@ OF_FILES = frozenset(
     )
 )
 OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate"})  # launchers that start nothing but a training
-LAUNCHERS = frozenset({"srun", "mpirun", "mpiexec", "torchrun", "deepspeed"})
+STARTS_TASKS = frozenset({"srun", "mpirun", "mpiexec"})  # whose tasks are what stands behind them
+LAUNCHERS = STARTS_TASKS | {"torchrun", "deepspeed"}
 HANDED = LAUNCHERS | {"accelerate", "composer"}  # what a command of one's own hands on behind `--`
 LITGPT = "litgpt"  # `litgpt pretrain MODEL ...`, `litgpt finetune_lora CHECKPOINT ...`, or the files of its package
 LITGPT_FILE = re.compile(r"(?:^|/)(?:lit[-_]?gpt/)(?:pretrain|finetune/\w+)\.py$")
@@ -148,18 +149,19 @@ def programs_of(started: Sequence[Started]) -> list[str]:
     """Return the names of the Python programs that commands start."""
     found = []
     for one in started:
-        place, launcher = _launcher(one.words)
-        at = _program(one.words, place, launcher) if launcher else None
+        words = _with_interpreter(one.words)
+        place, launcher = _launcher(words)
+        at = _program(words, place, launcher) if launcher else None
         if at is not None:
-            found.append(shown(one.words[at]).rpartition("/")[2])
+            found.append(shown(words[at]).rpartition("/")[2])
     return list(dict.fromkeys(found))
 
 
 def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     """Return a command as a launch, None where it is no training of an engine that is known."""
-    words = list(one.words)
-    if words[0].rpartition("/")[2] in OF_FILES:
+    if one.words[0].rpartition("/")[2] in OF_FILES:
         return None
+    words = _with_interpreter(one.words)
     place, launcher = _launcher(words)
     program_at = _program(words, place, launcher)
     if program_at is None:
@@ -286,6 +288,16 @@ def on_machines(launch: Launch, machines: JobMachines) -> Launch:
         found["world"] = (machines.total, f"{machines.total} GPUs")
     rest = [doubt for doubt in launch.unknown if not any(_is_count(doubt, key) for key in found)]
     return replace(launch, counts={**found, **launch.counts}, unknown=tuple(rest))
+
+
+def _with_interpreter(words: Sequence[str]) -> list[str]:
+    """Return the words of a command, with `python` before a program that is started by its own name (`./train.py`)."""
+    found = list(words)
+    at = next((place for place, word in enumerate(found) if word.endswith(".py")), None)
+    alone = at == 0 or (at is not None and found[0].rpartition("/")[2] in STARTS_TASKS)
+    if at is not None and alone and _launcher(found)[0] < 0:
+        found.insert(at, "python")
+    return found
 
 
 def _launcher(words: Sequence[str]) -> tuple[int, str]:

@@ -1,6 +1,6 @@
 """The engine that files belong to, and the job that its reader makes of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -98,10 +98,16 @@ def _only_job(items: Sequence[str], sources: Sources, question: JobOptions) -> J
     for mine in map(_priced, jobs[1:]):
         differing = [name for name, value in mine.items() if value != first.get(name)]
         if differing:
-            values = " and ".join(str(of.get(differing[0])) for of in (first, mine))
+            values = _joined(dict.fromkeys(str(_priced(job).get(differing[0])) for job in jobs))
             raise InputError(f"{several}, of {differing[0]} {values}; {choice}")
     alike = f"{sources.names[0]} starts {count} trainings ({lines}), which differ in nothing that is priced"
     return msgspec.structs.replace(jobs[0], assumed=(alike, *jobs[0].assumed))
+
+
+def _joined(words: Iterable[str]) -> str:
+    """Return words as a sentence lists them: "1, 2 and 4"."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _priced(job: Job) -> dict[str, object]:

@@ -118,7 +118,7 @@ def test_ranks_of_msrun_are_counted_by_its_flags(tmp_path):
 
 
 def test_whole_experts_on_ranks_of_tensor_parallelism_multiply_their_degree(tmp_path):
-    experts = "--num-experts 16 --moe-router-topk 2 --expert-model-parallel-size 4"
+    experts = "--sequence-parallel --num-experts 16 --moe-router-topk 2 --expert-model-parallel-size 4"
 
     cut = job(tmp_path, NPUS.format(sizes=SIZES, more=experts))
     apart = job(tmp_path, NPUS.format(sizes=SIZES, more=f"{experts} --moe-tp-extend-ep"))

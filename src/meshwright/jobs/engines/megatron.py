@@ -10,7 +10,7 @@ from ...workload.architecture import MOST_LAYERS
 from ..draft import Draft, JobOptions
 from ..job import Job
 from ..keys import Keys, dotted_keys
-from ..launch import Launch, flags_of
+from ..launch import Launch, flags_of, further_words
 from ..models import vocabulary_of
 from ..optimizers import momentum_of, read_optimizer, take_moments
 from ..sources import Sources
@@ -42,7 +42,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "head_dim": ("kv-channels",),
     "vocab_size": ("padded-vocab-size", "pad-vocab-size-to", "vocab-size"),
     "num_experts": ("num-experts", "num-moe-experts"),
-    "moe_intermediate_size": ("moe-ffn-hidden-size",),
+    "moe_intermediate_size": ("moe-ffn-hidden-size", "moe-intermediate-size"),  # the second one is MindSpeed-LLM's
     "num_experts_per_tok": ("moe-router-topk",),
     "q_lora_rank": ("q-lora-rank",),
     "kv_lora_rank": ("kv-lora-rank",),
@@ -71,7 +71,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     fill(draft, keys)
     _refuse_guess(draft, keys, sources)
     _other_models(draft, keys, "" if sources.launch is None else sources.launch.program)
-    refuse_flags(draft, keys)
+    refuse_flags(draft, keys, whole=_says_all(keys, sources, wrapped=bool(wrapper)))
     read_deepspeed(draft, keys)
     _sums(draft, keys, "" if sources.launch is None else sources.launch.launcher)
     if "peft" in keys:
@@ -152,6 +152,14 @@ def _refuse_guess(draft: Draft, keys: Keys, sources: Sources) -> None:
     absent = next((path for _, path in _yaml_flags(keys.values) if sources.document(path) is None), None)
     if absent is not None:
         raise sources.absent(absent)
+
+
+def _says_all(keys: Keys, sources: Sources, *, wrapped: bool) -> bool:
+    """Whether a flag that is not there is off: the words are Megatron's own, all of them are known."""
+    launch = sources.launch
+    if launch is None or wrapped or keys.switch("deepspeed", default=False) or further_words(launch.arguments):
+        return False
+    return not sources.documents or bool(_yaml_flags(keys.values))
 
 
 def _per_node(keys: Keys) -> tuple[int, str] | None:
@@ -303,7 +311,7 @@ def sizes(draft: Draft, keys: Keys) -> None:
         if keys.switch("multi-latent-attention") is False:
             config["multi_latent_attention"] = False
         return
-    two_thirds = keys.switch("swiglu", "gated-linear-unit", default=False)
+    two_thirds = keys.switch("swiglu", "gated-linear-unit", default=False) or keys.word("activation-func") == "swiglu"
     gated = keys.switch("geglu", default=False) or "glu-activation" in keys or two_thirds
     rms = (keys.word("normalization") or "LayerNorm").lower() == "rmsnorm"
     if (heads := keys.whole("num-key-value-heads", least=1)) is not None:  # Megatron-DeepSpeed
@@ -313,7 +321,7 @@ def sizes(draft: Draft, keys: Keys) -> None:
     elif keys.switch("group-query-attention", default=False) or "num-query-groups" in keys:
         config["num_key_value_heads"] = keys.whole("num-query-groups", least=1) or 1
     patched = "qk-nope-head-dim" in keys  # Pai-Megatron-Patch has no switch for it
-    latent = keys.switch("multi-latent-attention", default=patched)
+    latent = keys.switch("multi-latent-attention", "multi-head-latent-attention", default=patched)  # or MindSpeed-LLM's
     for name in () if latent else ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
         config.pop(name, None)
     if latent:
@@ -365,11 +373,13 @@ def experts(draft: Draft, keys: Keys) -> None:
         shared = number * config["moe_intermediate_size"]
     if shared:
         config["shared_expert_intermediate_size"] = shared
-    pattern = keys.raw("moe-layer-freq")
-    if pattern is None:
+    pattern, first = keys.raw("moe-layer-freq"), keys.whole("first-k-dense-replace") or 0  # the latter MindSpeed-LLM's
+    if pattern is None and not first:
         return
     layers = config.get("num_hidden_layers") or 0
-    sparse = layers_with_experts(pattern, layers)
+    sparse = layers_with_experts(1 if pattern is None else pattern, layers)
+    if sparse is not None and first:
+        sparse = [0] * min(first, len(sparse)) + sparse[first:]
     if sparse is not None and layers and len(sparse) != layers <= MOST_LAYERS:
         raise InputError(f"{keys.where}: moe-layer-freq: expected {layers} layers (num-layers), got {len(sparse)}")
     dense = 0 if sparse is None or 1 not in sparse else sparse.index(1)

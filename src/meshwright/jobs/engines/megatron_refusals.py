@@ -1,20 +1,53 @@
-"""Flags that Megatron-LM refuses beside each other: its command ends before a step is made.
+"""Flags that Megatron-LM refuses beside each other, or without each other: its command ends before a step is made.
 
-Source: NVIDIA/Megatron-LM:megatron/training/arguments.py, validate_args.
+Sources: NVIDIA/Megatron-LM:megatron/training/arguments.py (validate_args), yaml_arguments.py (validate_yaml) and
+megatron/core/transformer/transformer_config.py.
 """
 
 from math import prod
 
 from ...errors import InputError
 from ..draft import Draft
-from ..keys import Keys, as_whole
+from ..keys import Keys, Unknown, as_whole
+
+SHARDS = ("use-distributed-optimizer", "use-megatron-fsdp", "use-custom-fsdp")
+# switches that Megatron takes beside one of others alone
+NEEDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("overlap-param-gather", (*SHARDS, "optimizer dist_muon")),
+    ("overlap-param-gather", ("overlap-grad-reduce",)),
+    ("overlap-param-gather-with-optimizer-step", ("use-distributed-optimizer",)),
+    ("overlap-param-gather-with-optimizer-step", ("overlap-param-gather",)),
+    ("fp8-param-gather", (*SHARDS, "use-torch-fsdp2")),
+    ("fp4-param-gather", ("fp4-format", "fp4")),
+    ("optimizer-cpu-offload", ("use-precision-aware-optimizer",)),
+    ("distribute-saved-activations", ("recompute-granularity full",)),
+    ("recompute-granularity full", ("recompute-method block", "recompute-method uniform")),
+)
+# those that it takes without each other alone
+APART = (
+    ("bf16", "fp16"),
+    ("use-torch-fsdp2", "use-distributed-optimizer"),
+    ("use-torch-fsdp2", "fp16"),
+    ("recompute-granularity selective", "recompute-method"),
+    ("train-iters", "train-samples"),
+    ("train-iters", "rampup-batch-size"),
+)
 
 
-def refuse_flags(draft: Draft, keys: Keys) -> None:
-    """Raise InputError, naming both flags, for two that contradict each other."""
-    half, other = (keys.switch(name, default=False) for name in ("bf16", "fp16"))
-    if half and other:
-        raise _contradiction(keys, "bf16", "fp16")
+def refuse_flags(draft: Draft, keys: Keys, *, whole: bool) -> None:
+    """Raise InputError, naming both flags, for two that contradict each other, or one that lacks what it needs.
+
+    With `whole` a flag that is not there is off.
+    """
+    flags = Keys(keys.values, keys.where, flags=keys.flags)  # what is looked at here alone is not understood by it
+    for one, other in APART:
+        if _is_on(flags, one) and _is_on(flags, other):
+            raise _contradiction(keys, one, other)
+    for one, needed in NEEDS if whole else ():
+        if _is_on(flags, one) and all(_is_on(flags, other) is False for other in needed):
+            raise InputError(f"{keys.where}: {one} needs {' or '.join(needed)}")
+    if whole:
+        _check_experts(draft, keys)
     if keys.word("fp8-format", "fp8") and keys.word("fp4-format", "fp4"):
         eight, four = keys.find("fp8-format", "fp8") or "", keys.find("fp4-format", "fp4") or ""
         raise _contradiction(keys, eight, four)
@@ -45,6 +78,26 @@ def _check_rings(draft: Draft, keys: Keys) -> None:
         told = " x ".join(map(str, known))
         raise InputError(f"{keys.where}: hierarchical-context-parallel-sizes {told} contradicts {draft.origin('cp')}")
     draft.ignore(f"hierarchical-context-parallel-sizes {' x '.join(map(str, known))}: priced as one ring")
+
+
+def _check_experts(draft: Draft, keys: Keys) -> None:
+    """Raise InputError for expert parallelism in fp16, and for experts beside tensor parallelism alone.
+
+    The latter is refused by the first forward pass (megatron/core/transformer/moe/moe_layer.py).
+    """
+    if draft.get("ep") > 1 and draft.precision == "fp16":
+        raise InputError(f"{keys.where}: fp16 contradicts {draft.origin('ep')}")
+    if draft.config.get("num_experts") and draft.get("tp") > 1 and not draft.switches.get("sp"):
+        raise InputError(f"{keys.where}: experts beside {draft.origin('tp')} need sequence-parallel")
+
+
+def _is_on(keys: Keys, text: str) -> bool | None:
+    """Whether a flag is set and not off, or has the value behind its name; None where only the running job knows."""
+    flag, _, value = text.partition(" ")
+    found = keys.raw(flag)
+    if isinstance(found, Unknown):
+        return True if keys.flags and not value else None
+    return str(found) == value if value else str(found).lower() not in {"none", "false", "0"}
 
 
 def _contradiction(keys: Keys, one: str, other: str) -> InputError:

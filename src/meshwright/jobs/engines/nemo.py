@@ -1,15 +1,19 @@
 """NeMo 1 and 2: the YAML of a run, with its interpolations, the variables of `config_*.sh`, and Hydra's overrides."""
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
 from ..draft import Draft, JobOptions
+from ..files.hydra import files_of, laid, named_tree
 from ..interpolation import Interpolated
 from ..job import Job
 from ..keys import Keys
 from ..launch import Launch, assignments_of, flags_of
 from ..models import catalogue_name
+from ..nearby import nearby
 from ..sources import Sources, plain_value
 from .megatron import dispatching, precision, recomputation, states, vocabulary, world_of
 from .megatron_stages import virtual
@@ -144,10 +148,11 @@ def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
 
 def nemo_keys(sources: Sources, draft: Draft) -> Keys:
     """Return the settings of the documents with Hydra's overrides, interpolations resolved."""
+    _take_trees(sources)
     factory = factory_settings(sources.launch.arguments) if sources.launch is not None else {}
     if sources.launch is not None and not sources.documents and sources.python is None and not factory:
-        name = flags_of(sources.launch.arguments).get("config-name")
-        raise sources.need(f"the YAML {name}" if isinstance(name, str) else "its YAML")
+        name = named_tree(sources.launch.arguments)[1]
+        raise sources.need(f"the YAML {name}" if name else "its YAML")
     values, origin = sources.settings()
     values |= factory
     if sources.launch is not None:
@@ -161,6 +166,27 @@ def nemo_keys(sources: Sources, draft: Draft) -> Keys:
     for key, text in sources.given_keys.items():
         found[key], origin[key] = plain_value(text), "--job"
     return Keys(found, sources.names[0], sources=origin)
+
+
+def _take_trees(sources: Sources) -> None:
+    """Take the YAML that the command chooses from beside the job, and lay over its defaults list what each file says.
+
+    NeMo's own programs have their tree in `conf`. Raises InputError where a file of a tree is missing.
+    """
+    words = () if sources.launch is None else sources.launch.arguments
+    folder, name = named_tree(words)
+    if name is not None:
+        sources.document(f"{folder or 'conf'}/{name}.yaml")
+    taken: set[Path] = set()
+    for place, document in enumerate(sources.documents):
+        file = nearby(sources.folder, f"{folder or 'conf'}/{document.name}") or Path(document.path)
+        file = Path(document.path) if document.path else file
+        if not isinstance(document.data.get("defaults"), list) or not file.is_file():
+            continue
+        find = files_of(file.parent, taken)
+        sources.documents[place] = replace(document, data=laid(file.stem, words, find))
+        taken.discard(file.resolve())
+    sources.documents = [one for one in sources.documents if not one.path or Path(one.path).resolve() not in taken]
 
 
 def as_megatron(keys: Keys, places: tuple[str, ...]) -> Keys:

@@ -5,19 +5,22 @@ Source: hydra.cc/docs/advanced/defaults_list (1.3): a defaults list in its order
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
 
 from ...errors import InputError
+from ..documents import load_document, read_document
 from ..interpolation import Interpolated
 from ..keys import dotted_keys
+from ..launch import named_by
 from ..python.values import Opaque, PythonCall
 from ..shell.marks import reasons
 
 WORD = re.compile(r"(\+{1,2}|~)?([A-Za-z_][\w./@-]*)(?:=(.*))?", re.DOTALL)
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
-ENTRY = re.compile(r"(?:(optional|override)\s+)?(/?[\w./-]+)(?:@([\w.:/-]+))?")
+ENTRY = re.compile(r"((?:(?:optional|override)\s+){0,2})(/?[\w./-]+)(?:@([\w.:/-]+))?")
 TREE = "DictConfig"
 DEEPEST = 20
 Find = Callable[[str], tuple[str, dict[str, Any]] | None]  # text and settings of a file, by its path in the tree
@@ -25,6 +28,20 @@ Find = Callable[[str], tuple[str, dict[str, Any]] | None]  # text and settings o
 
 def compose(name: str, words: Sequence[str], find: Find, variables: Mapping[str, str]) -> tuple[PythonCall, list[str]]:
     """Return the configuration of this name with words of a command line on top, and what was assumed.
+
+    Raises InputError where a file of the tree is missing or a word is of a kind that is not read.
+    """
+    values = laid(name, words, find)
+    flat = Interpolated(dotted_keys(values), variables, f"{name}.yaml")
+    resolved = {
+        key: Opaque(", ".join(told)) if isinstance(value, str) and (told := reasons(value)) else value
+        for key, value in flat.resolved().items()
+    }
+    return _record(values, resolved, ""), flat.assumed
+
+
+def laid(name: str, words: Sequence[str], find: Find) -> dict[str, Any]:
+    """Return the settings of this name with words of a command line on top, interpolations as they stand.
 
     Raises InputError where a file of the tree is missing or a word is of a kind that is not read.
     """
@@ -40,12 +57,34 @@ def compose(name: str, words: Sequence[str], find: Find, variables: Mapping[str,
         made.add(f"{group}/{option}", group, group.replace("/", "."), values, 0)
     for sign, key, text in made.values:
         _set(values, key, text, removed=sign == "~")
-    flat = Interpolated(dotted_keys(values), variables, f"{name}.yaml")
-    resolved = {
-        key: Opaque(", ".join(told)) if isinstance(value, str) and (told := reasons(value)) else value
-        for key, value in flat.resolved().items()
-    }
-    return _record(values, resolved, ""), flat.assumed
+    return values
+
+
+def files_of(root: Path, taken: set[Path] | None = None) -> Find:
+    """Return what finds the files of the tree in a folder, and adds each to `taken`."""
+
+    def find(path: str) -> tuple[str, dict[str, Any]] | None:
+        file = root / f"{path.removesuffix('.yaml')}.yaml"
+        if ".." in PurePath(path).parts or not file.is_file():
+            return None
+        _, text = read_document(str(file))
+        if taken is not None:
+            taken.add(file.resolve())
+        return text, load_document(f"{path}.yaml", text, "yaml")
+
+    return find
+
+
+def named_tree(arguments: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the folder and the name of the configuration that a command's own flags choose, None for what they leave.
+
+    Source: hydra.cc/docs/advanced/hydra-command-line-flags.
+    """
+    folder, name = (
+        next(filter(None, (named_by(arguments, flag) for flag in flags)), None)
+        for flags in (("config-path", "cp", "config-dir", "cd"), ("config-name", "cn"))
+    )
+    return folder, None if name is None else name.removesuffix(".yaml")
 
 
 class _Tree:
@@ -83,7 +122,7 @@ class _Tree:
             if isinstance(entry, dict):
                 for key, option in entry.items():
                     match = ENTRY.fullmatch(str(key))
-                    if match is not None and match[1] == "override" and isinstance(option, str):
+                    if match is not None and "override" in match[1] and isinstance(option, str):
                         self.choices.setdefault(match[2].lstrip("/"), option)
                         self.groups.add(match[2].lstrip("/"))
         for entry in [*listed, *(["_self_"] if "_self_" not in listed else [])]:
@@ -101,7 +140,7 @@ class _Tree:
                 raise InputError(f"defaults: {key}: is of a kind that is not read")
             kind, path, placed = match.groups()
             path = path.lstrip("/") if path.startswith("/") or not folder else f"{folder}/{path}"
-            if kind == "override" or path.split("/")[0] == "hydra":
+            if "override" in kind or path.split("/")[0] == "hydra":
                 continue
             if not isinstance(entry, dict):
                 group, _, _ = path.rpartition("/")
@@ -112,7 +151,7 @@ class _Tree:
             for one in chosen if isinstance(chosen, list) else [chosen]:
                 if one is None or str(one).lower() in {"null", ""}:
                     continue
-                if kind == "optional" and self.find(f"{path}/{one}") is None:
+                if "optional" in kind and self.find(f"{path}/{one}") is None:
                     continue
                 self.add(f"{path}/{one}", path, _package(placed, package, path), values, depth + 1)
 
