@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
-from .files.hydra import compose, files_of, named_tree
+from .files.hydra import compose, named_tree, tree_finder
 from .files.justfile import parse_justfile
 from .files.kubernetes import is_kubernetes, parse_kubernetes
 from .files.makefile import parse_makefile
@@ -260,7 +260,7 @@ def _hydra(program: PythonProgram, sources: Sources, walk: Walk) -> Callable[[st
         words = [] if sources.launch is None else list(sources.launch.arguments)
         other, own = named_tree(words)
         root, name = program.path.parent / (other or folder), own or name.removesuffix(".yaml")
-        find = files_of(root)
+        find = tree_finder(root)
         if find(name) is None:
             return None
         found, assumed = compose(name, words, find, walk.variables)

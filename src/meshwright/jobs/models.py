@@ -111,13 +111,15 @@ def by_flavor(flavor: str, families: Sequence[str] = ()) -> list[str]:
 
 
 def by_shape(config: Mapping[str, Any]) -> list[str]:
-    """Return the catalogue's models with the layers, width and heads of a configuration."""
+    """Return the catalogue's models with the layers, width and heads of a configuration; experts where it has some."""
     models = {name: load_model(name).description for name in model_names()}
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
     alike = [
         (name, model)
         for name, model in models.items()
-        if isinstance(model, Architecture) and all(getattr(model, key) == config.get(key) for key in sizes)
+        if isinstance(model, Architecture)
+        and all(getattr(model, key) == config.get(key) for key in sizes)
+        and bool(model.experts) == bool(config.get("num_experts"))
     ]
     for key, theirs in FINER.items():  # of several, the models that agree in what the configuration says beside
         if len(alike) > 1 and (key in config or key == "num_experts"):

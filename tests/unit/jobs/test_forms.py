@@ -201,7 +201,9 @@ def test_key_value_heads_that_differ_from_the_published_model_count_and_are_said
     assert any("num_key_value_heads is 4; the published llama3-8b has 8" in note for note in job.notes)
 
 
-@pytest.mark.parametrize("flag", ["mtp-use-repeated-layer", "cpu-offloading", "fp8-param-gather --use-distributed-optimizer"])
+@pytest.mark.parametrize(
+    "flag", ["mtp-use-repeated-layer", "cpu-offloading", "fp8-param-gather --use-distributed-optimizer"]
+)
 def test_flags_that_change_the_price_and_are_not_understood_are_named(read, flag):
     ignored = read({"a.sh": ON_16 + LLAMA + BATCH + f"--{flag}"}).ignored
 

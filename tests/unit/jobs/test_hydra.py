@@ -7,6 +7,7 @@ import pytest
 from meshwright.errors import InputError
 from meshwright.jobs.files.hydra import compose
 from meshwright.jobs.job import Job
+from meshwright.jobs.read import read_job
 from tests.unit.jobs.test_strangers import job
 
 PROGRAM = """import hydra
@@ -50,6 +51,55 @@ def test_words_of_the_command_choose_groups_and_set_values(tmp_path):
 
     assert (found.layout.mbs, found.layout.zero, found.layout.recompute) == (1, 3, "full")
     assert (found.global_batch, found.seq_len) == (1 * 4 * 8, 512)
+
+
+NEMO = """trainer: {devices: 8, num_nodes: 1, precision: bf16}
+model: {micro_batch_size: 1, global_batch_size: 8, encoder_seq_length: 512, tensor_model_parallel_size: 1}
+"""
+BASE = "model: {optim: {name: distributed_fused_adam}, sequence_parallel: true}\n"
+START = (
+    "python /opt/NeMo/examples/megatron_gpt_pretraining.py {flags} trainer.num_nodes=2 model.global_batch_size=64 "
+    "model.tensor_model_parallel_size=4\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "file"),
+    [
+        ("--config-path=settings --config-name=gpt", "settings/gpt.yaml"),
+        ("--config-path /job/settings --config-name gpt.yaml", "settings/gpt.yaml"),
+        ("-cp settings -cn gpt", "settings/gpt.yaml"),
+        ("--config-name=gpt", "conf/gpt.yaml"),  # where NeMo's programs have it
+        ("--config-name=gpt", "gpt.yaml"),
+    ],
+)
+def test_the_yaml_that_a_command_of_nemo_chooses_is_taken_from_beside_the_script(tmp_path, flags, file):
+    found = job(tmp_path, {"run.sh": START.format(flags=flags), file: NEMO}, str(tmp_path / "run.sh"))
+
+    assert (found.engine, found.world, found.layout.tp, found.global_batch) == ("nemo", 16, 4, 64)
+
+
+def test_what_a_yaml_of_nemo_builds_on_is_read_beneath_it(tmp_path):
+    files = {"run.sh": START.format(flags="--config-name=gpt"), "conf/base.yaml": BASE}
+    files |= {"conf/gpt.yaml": f"defaults:\n  - base\n  - optional override table@model.table: none\n{NEMO}"}
+
+    found = job(tmp_path, files, str(tmp_path / "run.sh"))
+    given = job(tmp_path, files)
+
+    assert (found.layout.zero, found.layout.sp, found.layout.tp) == (1, 1, 4)
+    assert given.layout == found.layout
+    (tmp_path / "conf" / "base.yaml").unlink()
+    with pytest.raises(InputError, match=r"base\.yaml: is not here: give the files of Hydra's tree too"):
+        read_job([str(tmp_path / "conf" / "gpt.yaml")])
+
+
+def test_a_command_chooses_another_configuration_than_its_program_does(tmp_path):
+    other = {"settings/other.yaml": TREE["settings/main.yaml"].replace("2048", "1024")}
+    script = "torchrun --nnodes 2 --nproc_per_node 4 tune.py --config-name other\n"
+
+    found = job(tmp_path, {"run.sh": script, "tune.py": PROGRAM, **TREE, **other}, str(tmp_path / "run.sh"))
+
+    assert found.seq_len == 1024
 
 
 def test_files_of_the_tree_that_are_given_are_no_configurations_of_their_own(tmp_path):

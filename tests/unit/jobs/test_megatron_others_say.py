@@ -45,6 +45,18 @@ def test_a_yaml_of_arguments_that_a_flag_names_is_read_from_beside_the_script(tm
     assert found.architecture.num_hidden_layers == 16
 
 
+def test_an_activation_of_a_yaml_of_arguments_makes_a_gated_network(tmp_path):
+    sizes = "num_layers: 16\nhidden_size: 2048\nnum_attention_heads: 16\nvocab_size: 32000\nbf16: true\n"
+
+    plain, gated = (
+        job(tmp_path, LAUNCH.format(program="tune.py", more="--yaml-cfg sizes.yaml"), sizes=f"{sizes}{more}")
+        for more in ("activation_func: gelu\n", "activation_func: swiglu\ngated_linear_unit: false\n")
+    )
+
+    assert (plain.architecture.gated, plain.architecture.intermediate_size) == (False, 8192)
+    assert (gated.architecture.gated, gated.architecture.intermediate_size) == (True, 5440)
+
+
 def test_the_precision_is_no_guess_where_a_yaml_of_arguments_is_not_here(tmp_path):
     more = f"{SIZES} --vocab-size 32000 --my-yaml-cfg conf/precision.yaml"
 
@@ -125,6 +137,24 @@ def test_whole_experts_on_ranks_of_tensor_parallelism_multiply_their_degree(tmp_
 
     assert (cut.layout.ep, cut.layout.etp) == (4, 2)
     assert (apart.layout.ep, apart.layout.etp) == (8, 1)
+
+
+def test_layers_before_those_with_experts_are_dense_ones(tmp_path):
+    experts = "--sequence-parallel --num-experts 16 --moe-router-topk 2 --moe-intermediate-size 1024"
+
+    none, first, second = (
+        job(tmp_path, NPUS.format(sizes=SIZES, more=f"{experts} {more}")).architecture
+        for more in ("", "--first-k-dense-replace 2", "--first-k-dense-replace 2 --moe-layer-freq 2")
+    )
+
+    assert (none.dense_layers, first.dense_layers, first.expert_size) == (0, 2, 1024)
+    assert second.dense_layers == 2 + 15  # of the others each second one
+
+
+def test_attention_under_mindspeed_s_name_is_latent(tmp_path):
+    more = "--multi-head-latent-attention --kv-lora-rank 512"
+
+    assert job(tmp_path, NPUS.format(sizes=SIZES, more=more)).architecture.kv_rank == 512
 
 
 def test_states_that_are_swapped_lie_on_the_host(tmp_path):

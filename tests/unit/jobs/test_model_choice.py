@@ -60,6 +60,12 @@ def test_sizes_that_a_script_gives_itself_count_and_the_config_is_said_to_be_pas
     assert [text for text in found.notes if text.startswith("config.json: own.sh has the sizes of its model itself")]
 
 
+def test_a_dense_model_is_no_published_one_with_experts_of_its_layers_and_width(tmp_path):
+    found = job(tmp_path, {"run.sh": f"torchrun --nproc_per_node 8 pretrain_gpt.py {MEGATRON}\n"})
+
+    assert found.architecture.name == ""
+
+
 def test_a_second_model_is_refused_and_one_by_option_is_taken_in_place_of_the_file(tmp_path):
     files = {"sft.sh": OWN, "config.json": config(), "other.json": config(num_hidden_layers=4)}
 

@@ -33,6 +33,15 @@ def test_neox_files_are_read_with_the_hosts_that_are_no_comment(tmp_path):
     assert not found.ignored
 
 
+@pytest.mark.parametrize("start", ["./deepy.py", "nohup ./deepy.py", "deepy.py"])
+def test_the_launcher_of_neox_is_a_program_that_starts_by_its_own_name(tmp_path, start):
+    script = START.replace("python $HERE/deepy.py", start)
+
+    found = job(tmp_path, {"run.sh": script, "small.yml": NEOX, "places.yml": PLACES, "hosts": HOSTS})
+
+    assert (found.world, found.layout.dp) == (16, 4)
+
+
 def test_a_neox_file_alone_takes_its_ranks_from_the_question(tmp_path):
     found = job(tmp_path, {"small.yml": NEOX}, gpus=8)
 

@@ -7,6 +7,7 @@ from tests.unit.jobs.test_strangers import MEGATRON, job
 
 RUN = "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py "
 EXPERTS = " --num-experts 6 --moe-router-topk 2"
+STATES = " --use-distributed-optimizer"
 INTERLEAVED = (
     " --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 --tensor-model-parallel-size 2"
 )
@@ -29,6 +30,23 @@ INTERLEAVED = (
         (" --use-torch-fsdp2 --pipeline-model-parallel-size 2", "use-torch-fsdp2 contradicts pipeline-model"),
         (" --context-parallel-size 8 --hierarchical-context-parallel-sizes 2 2", "sizes 2 x 2 contradicts context-par"),
         (" --tensor-model-parallel-size 2 --data-parallel-size 4", "-size 2 x data-parallel-size 4 = 8 on"),
+        (
+            " --overlap-grad-reduce --overlap-param-gather",
+            "overlap-param-gather needs use-distributed-optimizer or use-megatron-fsdp",
+        ),
+        (f"{STATES} --overlap-param-gather", "overlap-param-gather needs overlap-grad-reduce"),
+        (" --fp8-format hybrid --fp8-param-gather", "fp8-param-gather needs use-distributed-optimizer or"),
+        (f"{STATES} --optimizer-cpu-offload", "optimizer-cpu-offload needs use-precision-aware-optimizer"),
+        (f" --use-torch-fsdp2{STATES}", "use-torch-fsdp2 contradicts use-distributed-optimizer"),
+        (" --recompute-granularity full --recompute-num-layers 1", "granularity full needs recompute-method block or"),
+        (
+            " --recompute-granularity selective --recompute-method uniform",
+            "recompute-granularity selective contradicts recompute-method",
+        ),
+        (
+            f"{EXPERTS} --expert-model-parallel-size 2 --tensor-model-parallel-size 2",
+            "expert-model-parallel-size 2 .* beside tensor-model-parallel-size 2 .* needs sequence-parallel",
+        ),
     ],
 )
 def test_what_megatron_cannot_start_is_refused_with_both_sides(tmp_path, more, why):
@@ -46,10 +64,26 @@ def test_what_megatron_cannot_start_is_refused_with_both_sides(tmp_path, more, w
         f"{INTERLEAVED} --global-batch-size 20 --microbatch-group-size-per-virtual-pipeline-stage 5",
         " --context-parallel-size 4 --hierarchical-context-parallel-sizes 2 2",
         " --max-position-embeddings 2048",
+        f"{STATES} --overlap-grad-reduce --overlap-param-gather",
+        " --overlap-grad-reduce --overlap-param-gather --use-megatron-fsdp",
+        " --overlap-grad-reduce --overlap-param-gather $(cat more.txt)",  # the words of the file may switch it on
+        " --recompute-granularity full --recompute-method block --recompute-num-layers 2",
+        f"{EXPERTS} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel",
     ],
 )
 def test_what_megatron_starts_is_read(tmp_path, more):
     assert job(tmp_path, {"run.sh": RUN + MEGATRON + more}).world == 16
+
+
+def test_arguments_of_a_yaml_need_each_other_as_flags_do(tmp_path):
+    settings = {"micro_batch_size": 1, "overlap_grad_reduce": "true", "overlap_param_gather": "true", "bf16": "true"}
+    settings |= {"num_layers": 16, "hidden_size": 2048, "num_attention_heads": 16, "seq_length": 1024}
+    text = "".join(f"{key}: {value}\n" for key, value in {**settings, "vocab_size": 32000}.items())
+    script = "torchrun --nproc_per_node 8 pretrain_gpt.py --yaml-cfg all.yaml\n"
+
+    with pytest.raises(InputError, match="overlap-param-gather needs use-distributed-optimizer"):
+        job(tmp_path, {"run.sh": script, "all.yaml": text})
+    assert job(tmp_path, {"run.sh": script, "all.yaml": f"{text}use_distributed_optimizer: true\n"}).layout.zero == 1
 
 
 def test_an_overlap_that_needs_sequence_parallelism_is_not_priced_without_it(tmp_path):

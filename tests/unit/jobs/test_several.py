@@ -44,6 +44,11 @@ def test_trainings_that_differ_in_a_price_are_named_with_what_differs(tmp_path):
         job(tmp_path, text)
 
 
+def test_a_sweep_names_all_values_of_what_differs(tmp_path):
+    with pytest.raises(InputError, match=r"3 different training commands .*, of tp 1, 2 and 4; expected one$"):
+        job(tmp_path, f"for TP in 1 2 4; do\n  {MEGATRON} --tensor-model-parallel-size $TP\ndone\n")
+
+
 def test_the_training_of_a_line_is_read_where_it_is_asked_for(tmp_path):
     text = f"{MEGATRON} --tensor-model-parallel-size 2\n{MEGATRON} --tensor-model-parallel-size 4\n"
 

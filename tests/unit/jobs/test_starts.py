@@ -33,6 +33,13 @@ def test_variables_that_a_container_is_handed_are_those_of_its_command(tmp_path,
     assert job(tmp_path, {"run.sh": words}).layout.tp == 2
 
 
+def test_tasks_of_a_program_that_starts_by_its_own_name_are_its_ranks(tmp_path):
+    own = PLAIN.replace("pretrain_gpt.py", "./pretrain_gpt.py")
+
+    assert job(tmp_path, {"run.sh": f"mpirun -np 16 {own}\n"}).world == 16
+    assert job(tmp_path, {"run.sh": f"srun -N 2 --ntasks-per-node 8 {own} --world-size 7\n"}).world == 16
+
+
 def test_variables_of_a_container_are_not_those_of_the_script_around_it(tmp_path):
     words = f"TP=4\ndocker run -e TP=2 image bash -c 'echo $TP'\ntorchrun --nproc_per_node 8 {TRAIN}\n"
 

@@ -1,7 +1,7 @@
 """Flags that Megatron-LM refuses beside each other, or without each other: its command ends before a step is made.
 
 Sources: NVIDIA/Megatron-LM:megatron/training/arguments.py (validate_args), yaml_arguments.py (validate_yaml) and
-megatron/core/transformer/transformer_config.py.
+megatron/core (transformer/transformer_config.py, model_parallel_config.py), __post_init__.
 """
 
 from math import prod
@@ -23,14 +23,12 @@ NEEDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("distribute-saved-activations", ("recompute-granularity full",)),
     ("recompute-granularity full", ("recompute-method block", "recompute-method uniform")),
 )
-# those that it takes without each other alone
+# pairs of which it takes one alone
 APART = (
     ("bf16", "fp16"),
     ("use-torch-fsdp2", "use-distributed-optimizer"),
     ("use-torch-fsdp2", "fp16"),
     ("recompute-granularity selective", "recompute-method"),
-    ("train-iters", "train-samples"),
-    ("train-iters", "rampup-batch-size"),
 )
 
 
@@ -39,6 +37,7 @@ def refuse_flags(draft: Draft, keys: Keys, *, whole: bool) -> None:
 
     With `whole` a flag that is not there is off.
     """
+    whole = whole and not keys.behind
     flags = Keys(keys.values, keys.where, flags=keys.flags)  # what is looked at here alone is not understood by it
     for one, other in APART:
         if _is_on(flags, one) and _is_on(flags, other):
@@ -81,14 +80,11 @@ def _check_rings(draft: Draft, keys: Keys) -> None:
 
 
 def _check_experts(draft: Draft, keys: Keys) -> None:
-    """Raise InputError for expert parallelism in fp16, and for experts beside tensor parallelism alone.
-
-    The latter is refused by the first forward pass (megatron/core/transformer/moe/moe_layer.py).
-    """
+    """Raise InputError for expert parallelism in fp16, and beside tensor parallelism that leaves the sequence whole."""
     if draft.get("ep") > 1 and draft.precision == "fp16":
         raise InputError(f"{keys.where}: fp16 contradicts {draft.origin('ep')}")
-    if draft.config.get("num_experts") and draft.get("tp") > 1 and not draft.switches.get("sp"):
-        raise InputError(f"{keys.where}: experts beside {draft.origin('tp')} need sequence-parallel")
+    if draft.get("ep") > 1 and draft.get("tp") > 1 and not draft.switches.get("sp"):
+        raise InputError(f"{keys.where}: {draft.origin('ep')} beside {draft.origin('tp')} needs sequence-parallel")
 
 
 def _is_on(keys: Keys, text: str) -> bool | None:

@@ -7,11 +7,11 @@ from typing import Any
 
 from ...errors import InputError
 from ..draft import Draft, JobOptions
-from ..files.hydra import files_of, laid, named_tree
+from ..files.hydra import laid, named_tree, tree_finder
 from ..interpolation import Interpolated
 from ..job import Job
 from ..keys import Keys
-from ..launch import Launch, assignments_of, flags_of
+from ..launch import Launch, assignments_of
 from ..models import catalogue_name
 from ..nearby import nearby
 from ..sources import Sources, plain_value
@@ -183,7 +183,7 @@ def _take_trees(sources: Sources) -> None:
         file = Path(document.path) if document.path else file
         if not isinstance(document.data.get("defaults"), list) or not file.is_file():
             continue
-        find = files_of(file.parent, taken)
+        find = tree_finder(file.parent, taken)
         sources.documents[place] = replace(document, data=laid(file.stem, words, find))
         taken.discard(file.resolve())
     sources.documents = [one for one in sources.documents if not one.path or Path(one.path).resolve() not in taken]

@@ -60,7 +60,7 @@ def laid(name: str, words: Sequence[str], find: Find) -> dict[str, Any]:
     return values
 
 
-def files_of(root: Path, taken: set[Path] | None = None) -> Find:
+def tree_finder(root: Path, taken: set[Path] | None = None) -> Find:
     """Return what finds the files of the tree in a folder, and adds each to `taken`."""
 
     def find(path: str) -> tuple[str, dict[str, Any]] | None:
