@@ -179,8 +179,8 @@ def _take_trees(sources: Sources) -> None:
         sources.document(f"{folder or 'conf'}/{name}.yaml")
     taken: set[Path] = set()
     for place, document in enumerate(sources.documents):
-        file = nearby(sources.folder, f"{folder or 'conf'}/{document.name}") or Path(document.path)
-        file = Path(document.path) if document.path else file
+        beside = None if document.path else nearby(sources.folder, f"{folder or 'conf'}/{document.name}")
+        file = beside or Path(document.path)
         if not isinstance(document.data.get("defaults"), list) or not file.is_file():
             continue
         find = tree_finder(file.parent, taken)
