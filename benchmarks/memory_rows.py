@@ -20,7 +20,7 @@ from meshwright.hardware import Catalogue, load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, book
 from meshwright.plan.analytic.coefficients import GENERIC, Book, coefficients
-from meshwright.plan.analytic.fits import as_said, fit_verdicts, memory_trust, word
+from meshwright.plan.analytic.fits import as_said, fit_verdicts, in_pipelines, memory_trust, word
 from meshwright.plan.analytic.held_roles import is_said, loss_roles, weight_roles
 from meshwright.plan.analytic.memory import peak_memory
 from meshwright.plan.analytic.price import PRODUCT_BYTES
@@ -130,6 +130,7 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
     live = line["what"] == "allocated"
     states, loss = is_said(roles)
     trust = as_said(memory_trust(known, line["stack"]), line["stack"], states=states, loss=loss)
+    trust = in_pipelines(trust, known, line["stack"], grid.pp)
     measured = line["allocated_GiB" if live else "measured_GiB"]
     return Peak(
         id=line["id"],

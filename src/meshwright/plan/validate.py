@@ -101,7 +101,8 @@ def predict(
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
     """Return whether each run fits; "may not" where only the recomputation that it does not state would decide."""
     capacity, memory = batch.machine.memory_bytes, memory_of(batch, known.values)
-    trust = trusts(known, [(run.stack, is_said(run.facts)) for run in runs])
+    pp = np.broadcast_to(batch.grid.pp, len(runs))
+    trust = trusts(known, [(run.stack, is_said(run.facts), each) for run, each in zip(runs, pp, strict=True)])
     found = np.asarray(fit_verdicts(memory, capacity, trust))
     grid = dataclasses.replace(batch.grid, recompute=np.full(len(runs), RECOMPUTES.index("full")))
     least = memory_of(dataclasses.replace(batch, grid=grid), known.values)

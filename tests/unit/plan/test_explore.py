@@ -41,7 +41,7 @@ STUDY = explore(SMALL, model="llama3-8b")
 def test_the_rows_are_the_fastest_of_all_legal_layouts_in_every_axis_order(case):
     everything = in_every_order(space_of(case).grid)
     prices = price_layouts(case, everything)
-    fits = verdicts_in(case, prices) == SURE
+    fits = verdicts_in(case, everything, prices) == SURE
     best: dict[tuple[float, ...], float] = {}
     splits = np.stack([getattr(everything, name) for name in ("tp", "pp", "dp", "cp", "ep")], axis=1)[fits]
     for split, seconds in zip(map(tuple, splits.tolist()), prices.step_time_s[fits].tolist(), strict=True):
@@ -84,7 +84,7 @@ def test_layouts_whose_states_alone_are_too_large_do_not_fit(stack):
     large = states_too_large(case, grid)
 
     assert large.sum() > len(grid) / 10
-    assert (verdicts_in(case, price_layouts(case, grid))[large] == OVER).all()
+    assert (verdicts_in(case, grid, price_layouts(case, grid))[large] == OVER).all()
 
 
 def test_a_search_prices_layouts_as_they_are_priced_alone():
@@ -98,7 +98,7 @@ def test_a_search_prices_layouts_as_they_are_priced_alone():
 
 def test_what_is_set_aside_is_counted():
     grid = space_of(SMALL).grid
-    found = verdicts_in(SMALL, price_layouts(SMALL, grid))
+    found = verdicts_in(SMALL, grid, price_layouts(SMALL, grid))
 
     have = "the 79.3 GiB of a GPU (the driver shows: driver-logs)"
     assert str(STUDY.rejections[0]) == f"{int((found == OVER).sum()):,} layouts need more than {have}"

@@ -308,7 +308,7 @@ def test_a_row_that_offloads_is_priced_as_plan_prices_it(tmp_path, offload):
 
     assert found.step_time_s == pytest.approx(prices.terms(0)["step_time_s"], rel=1e-9)
     assert found.peak_memory_bytes_per_gpu == pytest.approx(prices.terms(0)["reserved_bytes"], rel=1e-9)
-    assert found.fits == word(verdicts_in(given, prices)[0])
+    assert found.fits == word(verdicts_in(given, Grid.of([layout]), prices)[0])
     said = performance(given, prices, 0, layout)
     assert any(text.startswith("offload: no run that offloads") for text in found.doubts) == (offload != "none")
     assert found.error_band == pytest.approx(said.error_band)

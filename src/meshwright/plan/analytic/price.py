@@ -22,7 +22,7 @@ from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
-from .fits import OVER, MemoryTrust, as_said, fit_verdicts, memory_trust, surely_over
+from .fits import OVER, MemoryTrust, as_said, fit_verdicts, in_pipelines, memory_trust, surely_over
 from .fitted_range import origin
 from .held_roles import loss_roles, weight_roles
 from .host import HostFigures, are_away
@@ -381,10 +381,11 @@ def machine_of(setting: Setting) -> Machine:
     )
 
 
-def verdicts_in(setting: Setting, memory: StepPrices | MemoryTerms) -> Any:
+def verdicts_in(setting: Setting, grid: Grid, memory: StepPrices | MemoryTerms) -> Any:
     """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
     machine = machine_of(setting)
-    found = fit_verdicts(memory, machine.memory_bytes, _trust(setting))
+    trust = in_pipelines(_trust(setting), book(), setting.stack, grid.pp)
+    found = fit_verdicts(memory, machine.memory_bytes, trust)
     return np.where(memory.host_bytes > machine.host_memory_bytes, OVER, found)
 
 

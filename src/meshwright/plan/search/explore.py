@@ -124,7 +124,7 @@ def sorted_by_fit(setting: Setting, grid: Grid) -> SortedByFit:
         some = grid.take(piece)
         some = some.take(np.flatnonzero(~states_too_large(setting, some)))
         memory = memory_of_layouts(setting, some)
-        verdicts = verdicts_in(setting, memory)
+        verdicts = verdicts_in(setting, some, memory)
         rows = np.flatnonzero(verdicts != OVER)
         parts.append((some.take(rows), verdicts[rows], take_rows(memory, rows)))
     grids, verdicts, memories = zip(*parts, strict=True)
@@ -231,13 +231,14 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
 
 def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
-    machine, (band, lacks) = machine_of(setting), memory_basis(book(), setting.stack)
+    machine, row, layout = machine_of(setting), np.array([index]), grid.layout(index)
+    band, lacks = memory_basis(book(), setting.stack, layout.pp)
     capacity = float(machine.memory_bytes)
     return PricedLayout(
-        layout=grid.layout(index),
-        predicted=performance(setting, prices, index, grid.layout(index)),
+        layout=layout,
+        predicted=performance(setting, prices, index, layout),
         terms=dict(prices.terms(index)),
-        fits=word(verdicts_in(setting, take_rows(prices, np.array([index])))[0]),
+        fits=word(verdicts_in(setting, grid.take(row), take_rows(prices, row))[0]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
         host_capacity_bytes=float(machine.host_memory_bytes),
@@ -262,7 +263,7 @@ def plain_data_parallel(setting: Setting) -> PricedLayout:
         setting = replace(setting, global_batch=larger)
     grid = _plain_grid(setting)
     prices = price_layouts(setting, grid)
-    fits = verdicts_in(setting, prices) == SURE
+    fits = verdicts_in(setting, grid, prices) == SURE
     key = np.where(fits, prices.step_time_s, np.inf) if fits.any() else prices.reserved_bytes
     return row_of(setting, grid, prices, int(np.argmin(key)), note=note)
 

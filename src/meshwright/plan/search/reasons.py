@@ -117,7 +117,8 @@ def _runs(layout: Layout, global_batch: int) -> bool:
 
 
 def _trade(setting: Setting, layout: Layout) -> MicroBatch:
-    prices = price_layouts(setting, Grid.of([layout]))
+    grid = Grid.of([layout])
+    prices = price_layouts(setting, grid)
     terms = prices.terms(0)
     return MicroBatch(
         mbs=layout.mbs,
@@ -127,7 +128,7 @@ def _trade(setting: Setting, layout: Layout) -> MicroBatch:
         bubble_share=terms["bubble_s"] / terms["step_time_s"],
         activations_bytes=terms["activations_bytes"],
         memory_bytes=terms["reserved_bytes"],
-        fits=word(verdicts_in(setting, prices)[0]),
+        fits=word(verdicts_in(setting, grid, prices)[0]),
     )
 
 

@@ -132,8 +132,9 @@ def _without_recomputation(setting: Setting, target_s: float) -> tuple[TargetAlt
         return ()
     best = int(np.argmin(price_in_chunks(plain, grid).step_time_s))
     layout = grid.layout(best)
-    prices = price_layouts(plain, Grid.of([layout]))
-    terms, fits = prices.terms(0), int(verdicts_in(setting, prices)[0]) != OVER
+    one = Grid.of([layout])
+    prices = price_layouts(plain, one)
+    terms, fits = prices.terms(0), int(verdicts_in(setting, one, prices)[0]) != OVER
     return (
         TargetAlternative(
             change="no recomputation",

@@ -175,8 +175,8 @@ def test_a_full_fine_tuning_that_may_hold_half_precision_alone_is_not_refused():
     silent = setting_on(1, model=big, batch=1)
     told = replace(silent, weights="fp32")
 
-    assert verdicts_in(silent, price_layouts(silent, grid))[0] != OVER  # 80 GB: 64 in half precision
-    assert verdicts_in(told, price_layouts(told, grid))[0] == OVER
+    assert verdicts_in(silent, grid, price_layouts(silent, grid))[0] != OVER  # 80 GB: 64 in half precision
+    assert verdicts_in(told, grid, price_layouts(told, grid))[0] == OVER
     assert not states_too_large(silent, grid)[0]
 
 

@@ -117,13 +117,14 @@ def test_weights_without_a_master_copy_lie_on_the_host_once_and_cross_in_half_pr
 
 def test_what_a_host_cannot_hold_does_not_fit():
     given = setting("gh200", model="llama3-70b", stack="deepspeed")
-    prices = price_layouts(given, Grid.of([Layout.parse(WEIGHTS)]))
+    grid = Grid.of([Layout.parse(WEIGHTS)])
+    prices = price_layouts(given, grid)
 
     assert prices.host_bytes[0] > 480e9
-    assert verdicts_in(given, prices)[0] == 2
+    assert verdicts_in(given, grid, prices)[0] == 2
     group = replace(given.cluster.groups[0], host_memory_bytes=None)
     unknown = replace(given, cluster=replace(given.cluster, groups=(group,)))
-    assert verdicts_in(unknown, prices)[0] != 2
+    assert verdicts_in(unknown, grid, prices)[0] != 2
     told = performance(unknown, prices, 0, Layout.parse(WEIGHTS)).not_modelled
     assert any("the size of the hosts' memory is not known" in text for text in told)
 

@@ -302,9 +302,10 @@ def test_deepseek_s_own_run_fits_by_the_facts_of_its_report():
         architecture=DEEPSEEK, cluster=cluster, gpus=2048, global_batch=15360, seq_len=4096, stack="deepseek",
         precision="fp8",
     )  # fmt: skip
-    prices = price_layouts(setting, Grid.of([layout]))
+    grid = Grid.of([layout])
+    prices = price_layouts(setting, grid)
 
-    assert word(verdicts_in(setting, prices)[0]) == "fits"
+    assert word(verdicts_in(setting, grid, prices)[0]) == "fits"
     adam = price_layouts(replace(setting, stack="megatron"), Grid.of([layout])).optimizer_bytes[0]
     assert prices.optimizer_bytes[0] == pytest.approx(8 / 12 * adam)
 
@@ -349,9 +350,31 @@ def test_the_bands_engines_are_those_whose_peaks_the_table_has():
     engines = {book().stacks[row["stack"]].engine if row["stack"] in book().stacks else row["stack"] for row in rows}
 
     assert engines <= PEAKS_OF
-    assert memory_basis(book(), "torchtitan") == (BAND, "")
-    assert memory_basis(book(), "deepspeed") == (UNSEEN_BAND, "no peak of this stack was measured")
-    assert "no peak on a GPU" in memory_basis(book(), OWN)[1]
+    assert memory_basis(book(), "torchtitan", 1) == (BAND, "")
+    assert memory_basis(book(), "deepspeed", 8) == (UNSEEN_BAND, "no peak of this stack was measured")
+    assert "no peak on a GPU" in memory_basis(book(), OWN, 8)[1]
+
+
+def test_engines_whose_pipelines_need_more_than_predicted_are_those_of_the_tables():
+    rows = [row for path in (FOLDER / "memory_rows.csv", UNSEEN) for row in peaks(path)]
+    errors = [row.error for row in rows if row.family.startswith("titan") and "pp=" in row.layout]
+
+    assert len(errors) == 5
+    assert max(errors) < -ABOVE
+    assert memory_basis(book(), "torchtitan", 8)[0] == UNSEEN_ABOVE
+
+
+@pytest.mark.parametrize(("stack", "said"), [("torchtitan", "may not"), ("megatron", "fits")])
+def test_a_pipeline_fits_where_it_would_with_what_its_engine_needs_beyond_what_is_predicted(stack, said):
+    layout = Layout(tp=8, pp=8, zero=3 if stack == "torchtitan" else 1, sp=1, recompute="full")
+    given = setting(LLAMA, "dgx-h100", 64, stack=stack, global_batch=8)
+    cluster = given.cluster
+    grid = Grid.of([layout])
+    prices = price_layouts(given, grid)
+    card = float(prices.card_bytes[0]) * 1.1
+    group = replace(cluster.groups[0], gpu=replace(cluster.groups[0].gpu, memory_bytes=round(card)))
+
+    assert word(verdicts_in(replace(given, cluster=replace(cluster, groups=(group,))), grid, prices)[0]) == said
 
 
 def test_the_norm_before_the_output_keeps_as_much_as_each_of_a_layer_s():
