@@ -7,7 +7,7 @@ import click
 from msgspec.structs import replace
 
 from ..errors import InputError
-from ..units import parse_latency, parse_rate
+from ..units import format_bytes, format_time, parse_latency, parse_rate
 from ..workload.recomputed import away_of, modules_of
 from .amounts import DAYS, SCALING, SHARE
 from .calibration import calibration_of, save_calibration
@@ -337,12 +337,28 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     else:
         console.print(sentence(model_facts(setting)), highlight=False)
         show_row(console, str(row.layout), row)
+        if row.fits == "does not fit":
+            console.print(_what_fits(setting, given), highlight=False)
         if training is not None:
             console.print(str(training), highlight=False)
         if given.stack is None:
             show_engines(console, on_other_engines(setting, row.layout))
         show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))
     return 0
+
+
+def _what_fits(setting: "Setting", given: PlanOptions) -> str:
+    """Return the layout that a search on the same machines would take in place of one that does not fit, in words."""
+    from ..plan.search.explore import fastest_that_fits, price_all
+    from ..report.planning import fits_text, host_text
+
+    try:
+        row = fastest_that_fits(runnable_on(price_all(setting), given.engine or given.emit))
+    except InputError as error:
+        return f"in its place: {error}; or fewer bytes a parameter: --optimizer, --weights, --lora-rank"
+    needs = format_bytes(row.terms["card_bytes"])
+    told = f"{row.layout} {fits_text(row)} with {needs} on the card, {format_time(row.predicted.step_time_s)} a step"
+    return f"in its place: {told}{host_text(row)}; without --layout all are ranked"
 
 
 def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Catalogue", console: "Console") -> int:

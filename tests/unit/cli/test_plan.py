@@ -1,6 +1,7 @@
 """`meshwright plan` as a user types it."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import msgspec
@@ -547,3 +548,21 @@ def test_more_ranks_of_tp_than_key_value_heads_are_for_the_engine_that_has_them(
     for stack in ("meshwright", "torchtitan"):
         assert run_command([*words, "--stack", stack]) != 0
         assert "16 does not divide num_key_value_heads = 8" in capsys.readouterr().err
+
+
+def test_a_layout_that_does_not_fit_is_told_with_one_that_does(capsys):
+    job = ("plan", "--model", "llama2-7b", "--cluster", "dgx-a100-80g", "--global-batch", "128", "--seq-len", "512")
+    text = " ".join(answer(capsys, *job, "--gpus", "1", "--layout", "mbs=1,recompute=full").out.split())
+    eight = answer(capsys, *job, "--gpus", "8", "--layout", "dp=8,zero=3").out
+
+    assert "it does not fit" in text
+    assert re.search(r"in its place: dp=1\S*,offload=optimizer fits with .* GiB on the card", text)
+    assert "in its place" not in eight
+
+
+def test_where_no_layout_fits_what_takes_fewer_bytes_is_named(capsys):
+    large = ("plan", "--model", "llama3-405b", "--cluster", "dgx-a100-80g", "--gpus", "8", "--global-batch", "8")
+    text = " ".join(answer(capsys, *large, "--seq-len", "4096", "--layout", "tp=8").out.split())
+
+    assert "in its place: none of" in text
+    assert "use more GPUs or a smaller batch; or fewer bytes a parameter: --optimizer" in text

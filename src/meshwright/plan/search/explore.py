@@ -180,6 +180,13 @@ def explore(setting: Setting, *, model: str = "", offers: bool = True) -> Study:
     return study_of(setting, price_all(setting, offers=offers), model=model)
 
 
+def fastest_that_fits(priced: Priced) -> PricedLayout:
+    """Return the fastest of priced layouts, which all fit or may fit; InputError if there is none."""
+    if not len(priced.grid):
+        raise InputError(_does_not_fit(priced))
+    return row_of(priced.setting, priced.grid, priced.prices, int(np.argmin(priced.prices.step_time_s)))
+
+
 def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
     """Return what priced layouts amount to; InputError if none fits in memory."""
     if not len(priced.grid):
