@@ -21,7 +21,7 @@ from .fitting.own_runs import OwnCalibration
 from .layouts.filters import unlike_its_stack
 from .model_facts import ModelFacts, facts_about
 from .tables.batch import Batch, batch_of, memory_of, step_of
-from .tables.runs import Run, RunRow, band_of, beyond_peak
+from .tables.runs import Run, RunRow, band_of, beyond_peak, run_flops_per_token
 
 
 class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +185,12 @@ def _outcome(
         assumed=row.run.assumed,
         doubts=doubts,
         origin=origin,
-        model=facts_about(row.run.architecture, row.run.seq_len, option="mtp_layers"),
+        model=facts_about(
+            row.run.architecture,
+            row.run.seq_len,
+            flops_per_token=run_flops_per_token(row.run),
+            option="mtp_layers",
+        ),
         breaks=tuple(unlike_its_stack(row.run.stack, row.run.layout, row.run.architecture, row.run.traits)),
         not_counted=impossible,
     )

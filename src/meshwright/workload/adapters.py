@@ -28,6 +28,15 @@ def trained_share(model: Architecture, rank: int) -> float:
     return adapter_parameters(model, rank) / model.text_parameters
 
 
+def adapted_flops_per_token(model: Architecture, seq_len: int, trained: float) -> float:
+    """Return the FLOPs of a token beside frozen weights, which have no gradients, of `trained` adapters' parameters.
+
+    6 a parameter: 2 forward, 2 for the input's gradient, which frozen weights have too, and 2 for their own. That of
+    the input of the first layer, which nothing below needs, is counted along.
+    """
+    return model.model_flops_per_token(seq_len) - 2.0 * model.products_per_token(seq_len) + 6.0 * trained
+
+
 def share_in_layers(model: Architecture) -> float:
     """Return the share of a model's parameters that lies in its layers, and not in embedding and output."""
     return 1.0 - (model.embedding_parameters + model.head_parameters) / model.text_parameters

@@ -197,7 +197,8 @@ def test_a_row_without_family_takes_the_price_of_plan_without_stack(tmp_path):
 RULES = [
     ("megatron", {"zero_stage_fsdp": "3", "pp": "2", "dp": "4"}, "its ZeRO stages in a pipeline are 0, 1"),
     ("torchtitan", {"zero_stage_fsdp": "1"}, "its ZeRO stages are 0, 2, 3"),
-    ("deepspeed", {"tp": "1", "dp": "8", "pp": "8"}, f"{ENGINES['deepspeed'].reached} has no pp"),
+    ("accelerate", {"tp": "1", "dp": "8", "pp": "8"}, f"{ENGINES['accelerate'].reached} has no pp"),
+    ("deepspeed", {"pp": "2", "dp": "4", "zero_stage_fsdp": "2"}, "its ZeRO stages in a pipeline are 0, 1"),
     ("nemo", {"schedule": "zb", "pp": "2", "dp": "4", "zero_stage_fsdp": "1"}, "its schedules are 1f1b, interleaved"),
 ]
 

@@ -16,10 +16,11 @@ from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, performance, price_layouts
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.analytic.fits import word
-from meshwright.plan.analytic.price import verdicts_in
+from meshwright.plan.analytic.price import flops_per_token, verdicts_in
 from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.tables.runs import accelerator_of, read_rows
 from meshwright.plan.validate import RowOutcome, Unpriced, known_models, predict, summarise
+from meshwright.workload.models import load_model
 
 PUBLISHED = collective_tables().parent / "training_runs.csv"
 RUN = {
@@ -346,3 +347,19 @@ def test_adapters_may_be_faster_than_the_whole_model_at_its_peak(tmp_path):
 
     assert "at the peak of 16 h100 it takes" in whole.not_counted
     assert adapted.not_counted == ""
+
+
+@pytest.mark.parametrize("rank", [0, 16])
+def test_a_row_and_plan_count_the_same_flops_of_a_token(tmp_path, rank):
+    (row,) = outcomes(tmp_path, RUN | {"lora_rank": str(rank)})
+    planned = Setting(
+        architecture=load_model("llama3-8b").architecture,
+        cluster=cluster_by_name(load_catalogue(), "dgx-h100", 16),
+        gpus=16,
+        global_batch=32,
+        seq_len=8192,
+        lora_rank=rank,
+    )
+
+    assert row.model.flops_per_token == flops_per_token(planned)
+    assert (flops_per_token(planned) < 40e9) == (rank > 0)  # no product for the gradient of frozen weights

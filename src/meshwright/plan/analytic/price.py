@@ -13,7 +13,7 @@ from ...errors import InputError, nearest
 from ...hardware import load_catalogue
 from ...layout import Layout
 from ...timeline import Performance
-from ...workload.adapters import adapter_parameters, share_in_layers, trained_share
+from ...workload.adapters import adapted_flops_per_token, adapter_parameters, share_in_layers, trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import HALF_BYTES, OWN, SINGLE_BYTES, conventions_of
 from ...workload.recomputed import away_number, results_number
@@ -337,16 +337,11 @@ def origins(setting: Setting) -> tuple[str, ...]:
 
 
 def flops_per_token(setting: Setting) -> float:
-    """Return the model's FLOPs of a token; frozen weights have no gradients, their adapters products of their own.
-
-    6 a parameter: 2 forward, 2 for the input's gradient, which frozen weights have too, and 2 for their own. That of
-    the input of the first layer, which nothing below needs, is counted along.
-    """
+    """Return the model's FLOPs of a token; frozen weights have no gradients, their adapters products of their own."""
     model = setting.architecture
-    whole = model.model_flops_per_token(setting.seq_len)
     if not setting.lora_rank:
-        return whole
-    return whole - 2.0 * model.products_per_token(setting.seq_len) + 6.0 * adapter_parameters(model, setting.lora_rank)
+        return model.model_flops_per_token(setting.seq_len)
+    return adapted_flops_per_token(model, setting.seq_len, adapter_parameters(model, setting.lora_rank))
 
 
 def node_group_of(cluster: Cluster) -> NodeGroup:

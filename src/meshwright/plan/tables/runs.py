@@ -15,6 +15,7 @@ from ...hardware import Accelerator, Catalogue, NodeType
 from ...hardware.arithmetic import dies_told, gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ...layout import Layout
 from ...units import format_time
+from ...workload.adapters import adapted_flops_per_token
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN, conventions_of
 from ...workload.engines import shares_key_heads
@@ -74,6 +75,14 @@ def run_host_doubts(run: Run, known: Book) -> tuple[str, ...]:
 def band_of(run: Run, known: Book) -> float:
     """Return the relative error within which nine in ten runs of its stack were predicted, those with experts apart."""
     return known.band(run.stack, experts=run.architecture.experts)
+
+
+def run_flops_per_token(run: Run) -> float:
+    """Return the model's FLOPs of a token of a run, whose weights may be frozen beside adapters."""
+    trained = float(run.facts.get("trained", 1.0))
+    if trained == 1.0:
+        return run.architecture.model_flops_per_token(run.seq_len)
+    return adapted_flops_per_token(run.architecture, run.seq_len, round(trained * run.architecture.text_parameters))
 
 
 def beyond_peak(run: Run, measured_s: float, catalogue: Catalogue) -> str:
