@@ -18,7 +18,7 @@ LENGTH, WIDTH = "sequences of ", "experts of width "
 OPERATORS = "layers of transformers"
 STRANGE = "accelerator "
 # doubts that add more than a tenth: runs with wide experts, of transformers under DeepSpeed and with states on the
-# hosts were 0.4 to 0.7 off, one of torchtitan on MI300X 0.47 (pytorch/ao, torchao/float8/README.md: 5,376 tokens/s)
+# hosts were 0.4 to 0.7 off, one of torchtitan on MI300X 0.47 by the peak alone (pytorch/ao: torchao/float8/README.md)
 FAR, FAR_BAND = (RECURRENT, WIDTH, OPERATORS, STATES_AWAY, STRANGE), 0.25
 HOSTS_MEASURED = frozenset({"vtrainm", "vtrains"})  # stacks whose launch times were fitted
 
@@ -51,8 +51,8 @@ def cautions(
         found.append("software stack: none of the measured ones; generic constants")
     elif stack not in known.errors:
         found.append(f"software stack {asked}: no run of it was measured; generic constants")
-    if not machine and not any(accelerator in device.accelerators for device in known.devices.values()):
-        found.append(f"{STRANGE}{accelerator}: no run on it was measured; constants of the H100")
+    if not machine and not known.trained_on(accelerator):
+        found.append(f"{STRANGE}{accelerator}: no run on it was measured; {whose_constants(known, accelerator)}")
     elif not (machine and software):
         found += elsewhere(known, asked, accelerator)
     if not machine and stack not in HOSTS_MEASURED and architecture.hidden_size <= 2048:
@@ -80,14 +80,22 @@ def cautions(
     return (*found, *unseen_layers(architecture), *unseen_kinds(layout, beside=own))
 
 
+def whose_constants(known: Book, accelerator: str) -> str:
+    """Return whose constants an accelerator has on which no run was measured."""
+    device = known.device(accelerator)[1]
+    if device is None:
+        return "constants of the H100"
+    return f"the rate of its products is that of products alone ({device.alone}), all else the {device.like}'s"
+
+
 def unseen_recipe(precision: str, layout: Layout, *, stack: str, accelerator: str, known: Book) -> tuple[str, ...]:
     """Return a sentence where a precision has more scales than one for each tensor, and no fitted run had them."""
     recipe = recipes().get(precision)
     if recipe is None:
         return ()
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
-    of_device = next((d.uses for d in known.devices.values() if accelerator in d.accelerators), {})
-    use = recipe_use(precision, of_stack, of_device)
+    device = known.device(accelerator)[1]
+    use = recipe_use(precision, of_stack, device.uses if device else {})
     if use.precision != recipe.of:
         return (f"precision {precision}: emulated by {use.precision}, whose cost is taken; {DOUBT}",)
     if has_constant(recipe, of_stack) and layout.tp > 1:

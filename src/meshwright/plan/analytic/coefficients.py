@@ -134,9 +134,15 @@ class Unstated(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class DeviceCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An accelerator's constants; a key "role.precision" or "role@stack" goes before the plain role."""
+    """An accelerator's constants; a key "role.precision" or "role@stack" goes before the plain role.
+
+    `alone` names the source of its products' rate where that was timed without a training run, and `like` the accelerator
+    whose constants it has beside that.
+    """
 
     accelerators: tuple[str, ...]
+    alone: str = ""
+    like: str = "H100"
     uses: dict[str, float | str | list[str | float]] = {}
 
 
@@ -166,6 +172,16 @@ class Book(msgspec.Struct, frozen=True):
     def names(self) -> tuple[str, ...]:
         """Names of the constants, in order."""
         return tuple(self.constants)
+
+    def device(self, accelerator: str) -> tuple[str, DeviceCoefficients | None]:
+        """Return the constants of an accelerator with their name; "" and None where it has none of its own."""
+        found = ((name, one) for name, one in self.devices.items() if accelerator in one.accelerators)
+        return next(found, ("", None))
+
+    def trained_on(self, accelerator: str) -> bool:
+        """Return whether training runs on an accelerator were measured."""
+        device = self.device(accelerator)[1]
+        return device is not None and not device.alone
 
     def fitted(self, stack: str) -> str:
         """Return the stack whose fitted constants price `stack`: itself, or the one that it is like."""
@@ -239,7 +255,7 @@ def resolve_roles(
     generic one, or what `workload.conventions` says. A stack's "role*trait" names a constant that multiplies what was
     found.
     """
-    device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
+    device = known.device(accelerator)[1]
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
     conventions, stack = conventions_of(known.described(stack), precision), known.fitted(stack)
@@ -279,7 +295,7 @@ def coefficients(
         np.append(known.values, 1.0),
         scalar=True,
     )
-    device = next((name for name, one in known.devices.items() if accelerator in one.accelerators), "")
+    device = known.device(accelerator)[0]
     return replace(found, **known.fabrics.get(f"{fabric}@{device}", known.fabrics.get(fabric, {})))
 
 

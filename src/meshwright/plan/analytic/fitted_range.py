@@ -61,7 +61,8 @@ def recurrent_kinds(architecture: Architecture) -> tuple[str, ...]:
 
 def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
     """Return what some runs have seen."""
-    kinds, devices = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(known.devices, 0))
+    kinds = Counter(dict.fromkeys(KINDS, 0))
+    devices = Counter(dict.fromkeys((name for name, one in known.devices.items() if not one.alone), 0))
     mixers: Counter[str] = Counter()
     stacks: dict[str, set[str]] = {}
     lengths: dict[str, int] = {}
@@ -114,8 +115,7 @@ def origin(known: Book, stack: str, accelerator: str) -> str:
         whose = "this stack" if own == stack else f"stack {own}"
         others = ", none of this accelerator" if elsewhere(known, stack, accelerator) else ""
         return f"fitted on {_runs(known.errors[own].runs)} of {whose}{others}"
-    device = next((name for name, one in known.devices.items() if accelerator in one.accelerators), "")
-    count = seen().devices.get(device, 0)
+    count = seen().devices.get(known.device(accelerator)[0], 0)
     if count:
         return f"fitted on {_runs(count)} of this accelerator, none of this stack"
     return "prior"

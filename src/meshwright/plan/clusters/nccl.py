@@ -165,7 +165,7 @@ def _protocol(group: NodeGroup, size_bytes: int, time_s: float, moved_s: float) 
 
 def _unmeasured(group: NodeGroup, library: str) -> tuple[str, ...]:
     """Return why the band is wider than that of what was measured."""
-    device = next((name for name, one in book().devices.items() if group.gpu.model in one.accelerators), "")
+    device = book().device(group.gpu.model)[0]
     notes = () if device in KNOWN_DEVICES else (f"no sweep of {group.gpu.model} was fitted: starts are the H100's",)
     if not group.switched and group.gpu_link != "PCIe":
         notes = (*notes, "links join pairs of GPUs: a group of fewer than a node is priced as if it had all of them")

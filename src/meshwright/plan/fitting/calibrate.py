@@ -206,8 +206,7 @@ def priors_of(runs: Sequence[Run], known: Book) -> Prior:
     """Return what is held of the factors of some runs' stack and machine, and of their models, before them."""
     run = runs[0]
     share = band_of(run, known) / known.band(UNSEEN, experts=run.architecture.experts)
-    measured = any(run.accelerator in device.accelerators for device in known.devices.values())
-    spreads = prior_spreads(share, new_accelerator=not measured)
+    spreads = prior_spreads(share, new_accelerator=not known.trained_on(run.accelerator))
     experts = {model_digest(one.architecture): one.architecture.experts > 0 for one in runs}
     models = [model_spread(share, experts=experts[model]) for model in models_of(runs)]
     most = np.full(len(spreads) + len(models), np.log(MOST))

@@ -252,7 +252,7 @@ def test_on_an_accelerator_without_a_measured_run_the_band_is_as_wide_as_constan
         bands.append(performance(given, priced(given, Layout(dp=8, zero=3)), 0, Layout(dp=8, zero=3)).error_band)
 
     assert bands[1] == pytest.approx(bands[0] + 0.35)
-    assert bands[1] > 0.46  # Llama 3 8B on eight MI300X: 1.52 s of torchtitan, 0.81 s predicted (pytorch/ao, float8)
+    assert bands[1] > 0.46  # Llama 3 8B on eight MI300X: 1.52 s of torchtitan, 0.81 s by its peak (pytorch/ao, float8)
 
 
 def test_the_prediction_says_how_far_off_it_may_be_and_what_it_leaves_out():

@@ -1,0 +1,58 @@
+"""Accelerators on which no training run was measured, and whose products were timed alone."""
+
+import pytest
+
+from meshwright.hardware import load_catalogue
+from meshwright.layout import Layout
+from meshwright.plan.analytic import Grid, Setting, book, price_layouts
+from meshwright.plan.analytic.cautions import cautions
+from meshwright.plan.analytic.fitted_range import origin
+from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.workload.models import load_model
+
+CATALOGUE = load_catalogue()
+MODEL = load_model("llama3-8b").architecture
+
+
+def step_s(cluster, gpus=8, stack="since-2024", **layout):
+    given = Setting(
+        architecture=MODEL,
+        cluster=cluster_by_name(CATALOGUE, cluster, gpus),
+        gpus=gpus,
+        global_batch=64,
+        seq_len=4096,
+        stack=stack,
+    )
+    grid = Grid.of([Layout(dp=gpus, mbs=2, zero=3, recompute="full", **layout)])
+    return float(price_layouts(given, grid).step_time_s[0])
+
+
+@pytest.mark.parametrize("node", ["mi300x-8", "mi325x-8"])
+def test_a_higher_peak_that_products_do_not_reach_makes_no_faster_step(node):
+    assert step_s(node) > step_s("dgx-h200")
+
+
+def test_a_step_on_mi300x_is_near_a_published_one():
+    published_s = 8192 / 5376  # torchtitan, Llama 3 8B on eight MI300X: pytorch/ao, torchao/float8/README.md
+    given = Setting(
+        architecture=MODEL, cluster=cluster_by_name(CATALOGUE, "mi300x-8", 8), gpus=8, global_batch=8, seq_len=8192,
+        stack="titan",
+    )  # fmt: skip
+    grid = Grid.of([Layout(dp=8, mbs=1, zero=3, recompute="selective")])
+
+    assert float(price_layouts(given, grid).step_time_s[0]) == pytest.approx(published_s, rel=0.25)
+
+
+def test_what_was_timed_alone_is_named_and_stays_a_doubt():
+    doubts = cautions(MODEL, Layout(dp=8), stack="since-2024", accelerator="rtx-4090", known=book())
+
+    assert any("rtx-4090: no run on it was measured" in text and "mma-matmul" in text for text in doubts)
+    assert not book().trained_on("rtx-4090")
+    assert origin(book(), "since-2024", "rtx-4090") == "prior"
+
+
+def test_products_alone_never_pass_the_peak():
+    values = {name: one.value for name, one in book().constants.items()}
+    for device in book().devices.values():
+        name, factor = device.uses["product"] if device.alone else ("", 0.0)
+        assert not device.alone or values[name] * factor < 1.0
