@@ -14,7 +14,7 @@ from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import check_emit, check_engine, emit, plan_job, runnable_on
 from .options import PlanOptions
-from .plan_envelope import arithmetic
+from .plan_envelope import all_tokens, arithmetic
 from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, tokens_asked, training_asked, write_files
 from .plan_target import asks_target, check_target, solve_target
@@ -171,7 +171,9 @@ def _check_whole(given: PlanOptions) -> None:
         "--seq-len": (given.seq_len or given.model_name, "the tokens of a sequence, such as --seq-len 2048"),
         "--cluster": (given.cluster or given.compare, "a node type, a file, or this, such as --cluster dgx-h100"),
     }
+    spared = {"--global-batch", "--seq-len"} if all_tokens(given) else set()
     missing = [f"{flag}: expected {what}" for flag, (value, what) in asked.items() if value is None]
+    missing = [text for text in missing if text.partition(":")[0] not in spared]
     if missing:
         raise InputError("; ".join(missing))
 

@@ -44,6 +44,11 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
     return 0
 
 
+def all_tokens(given: PlanOptions) -> bool:
+    """Return whether a question has an MFU and the tokens of a training, so that its days need no batch."""
+    return given.mfu is not None and given.tokens is not None
+
+
 def _nodes(given: PlanOptions, catalogue: "Catalogue") -> tuple["NodeGroup", list[str]]:
     """Return the nodes, and why nothing is said of the links between them where an MFU is given and these are unknown.
 
@@ -79,12 +84,12 @@ def _scores_left_out(facts: "ModelFacts | None", question: "Question") -> list[s
     ]
 
 
-def _facts(model: "Model | None", asked: int | None, seq_len: int) -> "ModelFacts | None":
+def _facts(model: "Model | None", asked: int | None, seq_len: int | None) -> "ModelFacts | None":
     """Return what the answer says of a transformer, None of a parameter count alone or another network."""
     from ..plan.model_facts import facts_of
     from ..workload.architecture import Architecture
 
-    if model is None or not isinstance(model.description, Architecture):
+    if model is None or seq_len is None or not isinstance(model.description, Architecture):
         return None
     return facts_of(model, asked, seq_len)
 
@@ -98,9 +103,8 @@ def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
     convolution = network if isinstance(network, Convolution) else None
     parameters = optional(parse_count, given.params, "--params") if network is None else network.parameters
     seq_len = given.seq_len or (model.seq_len if model else None) or (1 if convolution else None)
-    if seq_len is None:
+    if seq_len is None and (model is not None or not all_tokens(given)):
         raise InputError("--seq-len: expected the tokens of a sequence, such as --seq-len 2048")
-    assert given.global_batch is not None
     try:
         return Question(
             parameters=parameters,
@@ -123,11 +127,11 @@ def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
         raise InputError(str(error)) from None
 
 
-def _multiplied(network: Any, seq_len: int) -> float | None:
+def _multiplied(network: Any, seq_len: int | None) -> float | None:
     """Return the weights that a token is multiplied with, None where they are all of the parameters or unknown."""
     from ..workload.architecture import Architecture
 
-    if not isinstance(network, Architecture):
+    if not isinstance(network, Architecture) or seq_len is None:
         return None
     if network.active_parameters == network.text_parameters and not network.fixed_length:
         return None

@@ -155,10 +155,11 @@ def show_envelope(console: Console, envelope: Envelope) -> None:
     for line in envelope.lines:
         table.add_row(line.name, line.formula, line.text)
     show_table(console, table)
-    named = {"one after another": envelope.in_sequence, "overlapped": envelope.overlapped}
-    for text in side_by_side(named, width=max(16, min(64, console.width - 30))):
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-    console.print("d data, F forward, B backward, c communication")
+    if envelope.overlapped.spans:
+        named = {"one after another": envelope.in_sequence, "overlapped": envelope.overlapped}
+        for text in side_by_side(named, width=max(16, min(64, console.width - 30))):
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print("d data, F forward, B backward, c communication")
     console.print(envelope.verdict, highlight=False)
     for warning in envelope.warnings:
         console.print(f"note: {warning}", highlight=False)

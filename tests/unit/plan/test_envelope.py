@@ -249,3 +249,24 @@ def test_the_gpus_for_some_days_are_those_at_which_the_days_of_the_budget_are_me
     flops = 6 * 70e9 * 2e12
     assert fewest * 0.4 * 989e12 * 30 * 86400 >= flops > (fewest - 1) * 0.4 * 989e12 * 30 * 86400
     assert found.value("training") == pytest.approx(30 * fewest / 1024, rel=2e-3)
+
+
+def test_by_an_mfu_the_days_of_all_tokens_need_no_batch():
+    asked = {"parameters": 70e9, "gpus": 512, "peak_share": 0.4, "whole_step": True, "tokens": 15e12}
+    nodes = node(cluster_by_name(CATALOGUE, "dgx-h100", 512))
+    bare = envelope(Question(**asked, seq_len=None, global_batch=None), nodes)
+    whole = envelope(Question(**asked, seq_len=4096, global_batch=1024), nodes)
+
+    assert bare.value("FLOPs of all tokens") == 6 * 70e9 * 15e12
+    assert bare.value("training") == pytest.approx(360, rel=0.001) == whole.value("training")
+    assert bare.value("GPU-hours") == pytest.approx(whole.value("GPU-hours"))
+    assert not bare.overlapped.spans
+    assert "without --global-batch and --seq-len" in bare.verdict
+
+
+@pytest.mark.parametrize("lacking", [{"whole_step": False}, {"tokens": None}], ids=["no MFU", "no tokens"])
+def test_without_an_mfu_or_tokens_a_batch_is_needed(lacking):
+    asked = {"parameters": 70e9, "gpus": 8, "whole_step": True, "tokens": 1e12, "seq_len": None, "global_batch": None}
+
+    with pytest.raises(ValueError, match="expected both"):
+        Question(**asked | lacking)

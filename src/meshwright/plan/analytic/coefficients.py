@@ -136,8 +136,8 @@ class Unstated(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class DeviceCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An accelerator's constants; a key "role.precision" or "role@stack" goes before the plain role.
 
-    `alone` names the source of its products' rate where that was timed without a training run, and `like` the accelerator
-    whose constants it has beside that.
+    `alone` names the source of its products' rate where that was timed without a training run, and `like` the
+    accelerator whose constants it has beside that.
     """
 
     accelerators: tuple[str, ...]

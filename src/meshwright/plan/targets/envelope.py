@@ -10,6 +10,8 @@
               the step is its compute time then, and the link time a bound beside it
     GPUs      FLOPs of all tokens / (share of the peak x dense peak x days), where the days are given
 
+By an MFU days and GPU-hours need no batch: where none is given they are all that is said, beside the memory.
+
 Attention's own FLOPs, what GPUs that share one state send one another, pipeline bubbles and efficiency curves are left
 out: that is what a plan with --model is for.
 """
@@ -46,8 +48,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     parameters: float
     multiplied: float | None = None  # weights that a token is multiplied with, where not all are: experts
-    seq_len: int
-    global_batch: int
+    seq_len: int | None  # None beside no batch, where an MFU prices all tokens
+    global_batch: int | None
     gpus: int
     precision: str = "bf16"
     peak_share: float = 0.5  # of the dense peak that is reached, recomputed FLOPs counted
@@ -61,12 +63,24 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     sample_bytes: int | None = None  # default: seq_len tokens
 
     def __post_init__(self) -> None:
-        if min(self.parameters, self.seq_len, self.global_batch, self.gpus) <= 0:
+        if (
+            min(self.parameters, self.gpus, *(size for size in (self.seq_len, self.global_batch) if size is not None))
+            <= 0
+        ):
             raise ValueError("params, seq-len, global-batch and gpus must be more than 0")
+        if None in (self.seq_len, self.global_batch) and not (self.whole_step and self.tokens):
+            raise ValueError("seq-len and global-batch: expected both, or an MFU and the tokens of the training")
         if self.days is not None and not 0 < self.days < math.inf:
             raise ValueError(f"target-days: expected more than 0, got {self.days}")
         if not 0 < self.peak_share <= 1:
             raise ValueError(f"mfu: expected more than 0 and at most 1, got {self.peak_share}")
+
+    @property
+    def batch(self) -> tuple[int, int]:
+        """Sequences of a step, and tokens of each."""
+        assert self.global_batch is not None
+        assert self.seq_len is not None
+        return self.global_batch, self.seq_len
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +134,8 @@ def gpu_hours(days: float, gpus: int) -> float:
 def envelope(question: Question, group: NodeGroup) -> Envelope:
     """Return the arithmetic of a question on nodes like `group`; InputError where they lack the precision."""
     peak = peak_flops_per_s(group.gpu.peak_flops_per_s, question.precision, where=group.gpu.model)
+    if question.seq_len is None or question.global_batch is None:
+        return _of_all_tokens(question, group, peak)
     compute = _compute(question, peak)
     flops_s = compute[-1].value
     passes = 4 if question.recompute == "full" else 3
@@ -133,7 +149,7 @@ def envelope(question: Question, group: NodeGroup) -> Envelope:
     if question.whole_step:
         step_s = flops_s
     lines = [*compute, *traffic, data, *_memory(question, group), *_budget(question, step_s, comm_s)]
-    lines += _gpus_for_days(question, compute[0].value, peak)
+    lines += _gpus_for_days(question, compute[0].value / (math.prod(question.batch)), peak)
     return Envelope(
         lines=tuple(lines),
         in_sequence=spans.in_sequence(),
@@ -150,16 +166,50 @@ def envelope(question: Question, group: NodeGroup) -> Envelope:
     )
 
 
+def _of_all_tokens(q: Question, group: NodeGroup, peak: float) -> Envelope:
+    """Return the arithmetic of all tokens by an MFU, without a step."""
+    passes, reached = 4 if q.recompute == "full" else 3, q.peak_share * peak
+    if q.flops_per_sample is None:
+        each = step_flops(q.multiplied or q.parameters, 1, recompute=passes == 4)
+        how = f"{_count(q.multiplied or q.parameters)} parameters x 2 x {passes} passes"
+    else:
+        each, how = q.flops_per_sample * passes, f"{_flop(q.flops_per_sample)} x {passes} passes"
+    assert q.tokens is not None
+    token_s = each / (q.gpus * reached)
+    rate = f"/ ({counted(q.gpus, 'GPU')} x {q.peak_share:g} x {peak / 1e12:g} = {q.gpus * reached / 1e12:,.4g} TFLOP/s)"
+    lines = [
+        ArithmeticLine("FLOPs of a token", how, each, _flop(each)),
+        ArithmeticLine("FLOPs of all tokens", f"x {_count(q.tokens)}", each * q.tokens, f"{each * q.tokens:.4g} FLOP"),
+        ArithmeticLine("time of a token", rate, token_s, format_time(token_s)),
+        *_memory(q, group),
+        *_training(q, q.tokens * token_s / DAY_S, f"{_count(q.tokens)} tokens x time of a token"),
+        *_gpus_for_days(q, each, peak),
+    ]
+    nothing = Timeline(spans=(), source="predicted")
+    verdict = "the MFU given contains what communication costs; of a step nothing is said without --global-batch"
+    verdict += "" if q.seq_len else " and --seq-len"
+    warnings = (*_short_of_memory(q, group), *_recomputed(q))
+    return Envelope(lines=tuple(lines), in_sequence=nothing, overlapped=nothing, verdict=verdict, warnings=warnings)
+
+
+def _training(q: Question, days: float, how: str) -> list[ArithmeticLine]:
+    hours = gpu_hours(days, q.gpus)
+    return [
+        ArithmeticLine("training", how, days, format_days(days)),
+        ArithmeticLine("GPU-hours", f"{counted(q.gpus, 'GPU')} x days x 24", hours, f"{hours:,.0f}"),
+    ]
+
+
 def _compute(q: Question, peak: float) -> list[ArithmeticLine]:
     passes = 4 if q.recompute == "full" else 3
     if q.flops_per_sample is None:
-        tokens = q.seq_len * q.global_batch
+        tokens = math.prod(q.batch)
         flops = step_flops(q.multiplied or q.parameters, tokens, recompute=passes == 4)
         what = "parameters" if q.multiplied is None else f"weights a token, of {_count(q.parameters)},"
         how = f"{_count(q.multiplied or q.parameters)} {what} x 2 x {passes} passes x {tokens:,} tokens"
     else:
-        flops = q.flops_per_sample * passes * q.global_batch
-        how = f"{_flop(q.flops_per_sample)} x {passes} passes x {q.global_batch:,} samples"
+        flops = q.flops_per_sample * passes * q.batch[0]
+        how = f"{_flop(q.flops_per_sample)} x {passes} passes x {q.batch[0]:,} samples"
     share = flops / q.gpus
     reached = q.peak_share * peak
     return [
@@ -224,9 +274,9 @@ def _link_time(where: str, sent_bytes: float, rate: float) -> list[ArithmeticLin
 
 
 def _data(q: Question, group: NodeGroup) -> ArithmeticLine:
-    sample = q.sample_bytes or TOKEN_BYTES * q.seq_len
+    sample = q.sample_bytes or TOKEN_BYTES * q.batch[1]
     rate = group.host_bandwidth_bytes_per_s
-    size = sample * q.global_batch / q.gpus
+    size = sample * q.batch[0] / q.gpus
     time_s = size / rate if rate else 0.0
     how = f"{format_bytes(size)} a GPU" + (f" at {format_rate(rate)} from the host" if rate else ", rate not known")
     return ArithmeticLine("data loading", how, time_s, format_time(time_s))
@@ -259,16 +309,14 @@ def _memory(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
 def _budget(q: Question, step_s: float, comm_s: float) -> list[ArithmeticLine]:
     if q.tokens is None:
         return []
-    tokens = q.seq_len * q.global_batch
+    tokens = math.prod(q.batch)
     days = training_days(q.tokens, tokens, step_s)
-    hours = gpu_hours(days, q.gpus)
     token_s = step_s / tokens
     how = f"{_count(q.tokens)} tokens / {tokens:,} x "
     step = "compute time: the MFU given contains communication" if q.whole_step else "step"
     lines = [
         ArithmeticLine("time of a token", f"step / {tokens:,} tokens", token_s, format_time(token_s)),
-        ArithmeticLine("training", how + step, days, format_days(days)),
-        ArithmeticLine("GPU-hours", f"{counted(q.gpus, 'GPU')} x days x 24", hours, f"{hours:,.0f}"),
+        *_training(q, days, how + step),
     ]
     if comm_s:
         alone = training_days(q.tokens, tokens, comm_s)
@@ -277,11 +325,10 @@ def _budget(q: Question, step_s: float, comm_s: float) -> list[ArithmeticLine]:
     return lines
 
 
-def _gpus_for_days(q: Question, flops: float, peak: float) -> list[ArithmeticLine]:
-    """Return the line of the GPUs that a budget of tokens takes in some days, by the `flops` of a step."""
+def _gpus_for_days(q: Question, each: float, peak: float) -> list[ArithmeticLine]:
+    """Return the line of the GPUs that a budget of tokens takes in some days, by the FLOPs of each."""
     if q.days is None or q.tokens is None:
         return []
-    each = flops / (q.seq_len * q.global_batch)
     reached = q.peak_share * peak
     gpus = math.ceil(each * q.tokens / (reached * q.days * DAY_S))
     how = f"{_count(q.tokens)} tokens x {_flop(each)} / ({reached / 1e12:.4g} TFLOP/s x {format_days(q.days)})"
@@ -313,19 +360,15 @@ def _verdict(q: Question, comm_s: float, backward_s: float, compute_s: float, st
 
 def _warnings(q: Question, group: NodeGroup, compute_s: float, comm_s: float, backward_s: float) -> list[str]:
     found = []
-    if q.global_batch % q.gpus:
+    if q.batch[0] % q.gpus:
         found.append(
             f"a global batch of {q.global_batch} does not divide over {q.gpus} GPUs: the figures are arithmetic only"
         )
+    found += _short_of_memory(q, group)
     sharers = _sharers(q, group)
-    if sharers > q.gpus:
-        found.append(f"the state needs {counted(sharers, 'GPU')}, and there {_are(q.gpus)}: it does not fit")
-    elif sharers > 1:
+    if 1 < sharers <= q.gpus:
         found.append(f"what the {sharers} GPUs that share one state send one another is not counted")
-    if q.recompute == "full":
-        found.append(
-            f"{q.peak_share:g} counts the recomputed forward (hardware FLOPs); as MFU it is {q.peak_share * 3 / 4:g}"
-        )
+    found += _recomputed(q)
     nodes = -(-q.gpus // group.gpus)
     if nodes > 1:
         found.append(
@@ -336,6 +379,19 @@ def _warnings(q: Question, group: NodeGroup, compute_s: float, comm_s: float, ba
     if comm_s <= backward_s < careful:
         found.append(f"at {EXPECTED_SHARE:.0%} of the rates communication takes {format_time(careful)} and is exposed")
     return found
+
+
+def _short_of_memory(q: Question, group: NodeGroup) -> list[str]:
+    sharers = _sharers(q, group)
+    if sharers <= q.gpus:
+        return []
+    return [f"the state needs {counted(sharers, 'GPU')}, and there {_are(q.gpus)}: it does not fit"]
+
+
+def _recomputed(q: Question) -> list[str]:
+    if q.recompute != "full":
+        return []
+    return [f"{q.peak_share:g} counts the recomputed forward (hardware FLOPs); as MFU it is {q.peak_share * 3 / 4:g}"]
 
 
 class _Step:
