@@ -34,12 +34,15 @@ def _words(name: str) -> set[str]:
     return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `known` as a hint: names of all its words if a few have them, or the closest, otherwise all of them."""
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """Return `known` as a hint: names of all its words if a few have them, or the closest, otherwise all of them.
+
+    `cutoff`: how like the word the closest has to be, from 0 to 1.
+    """
     names = sorted(known)
     words = _words(word)
     whole = [name for name in names if words <= _words(name)] if len(words) > 1 else []
     if 0 < len(whole) <= MOST_WITH_ALL_WORDS:
         return f"did you mean {' or '.join(whole)}?"
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=cutoff)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"

@@ -271,8 +271,11 @@ def _explain(message: str, kind: Any) -> str:
     value = re.fullmatch(r"Invalid enum value (?:'(.*)'|(-?\d+))", text)
     if value:
         named, known = value[1] or value[2] or "", _values_at(kind, key)
-        text = f"{named!r} is none of its values ({nearest(named, known)})" if known else text
+        text = f"{named!r} is none of its values ({nearest(named, known, cutoff=SLIP)})" if known else text
     return f"{key}: {text}" if key else text
+
+
+SLIP = 0.75  # of a value and the nearest of a few, from which on one is taken for the other misspelt
 
 
 _BOUND = re.compile(r"Expected `(int|float)` (>=|>|<=|<) (-?[\d.e+]+)")

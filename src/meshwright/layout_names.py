@@ -57,6 +57,10 @@ VALUES = {  # PyTorch's schedules that are the same
     "sp": {"true": "1", "false": "0"},
     "schedule": {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved1f1b": "interleaved"},
 }
+ELSEWHERE = {  # values that are priced under another name
+    ("schedule", "dualpipe"): "a bidirectional pipeline is not priced; --stack deepseek hides the traffic of experts "
+    "behind computation as DualPipe does, and schedule=zb is the nearest to its bubble",
+}
 OWN_NAME = {name: key for key, names in SAME.items() for name in names}
 
 
@@ -99,6 +103,8 @@ def own_values(given: Mapping[str, str], where: str) -> dict[str, str]:
         own = own_name(name) or name
         if own in found:
             raise InputError(f"{where}: {own} is given twice, once as {name}")
+        if (own, _plain(value)) in ELSEWHERE:
+            raise InputError(f"{where}: {own}={value.strip()}: {ELSEWHERE[own, _plain(value)]}")
         found[own] = VALUES.get(own, {}).get(_plain(value), value)
     if not told:
         return found

@@ -49,6 +49,8 @@ def test_shards_of_torchtitan_take_the_ranks_that_are_left():
         ("dp=8.0", r"dp: expected a whole number, got '8\.0'"),
         ("dp=-1", "dp: expected a whole number, got '-1'"),
         ("recompute=fully", r"recompute: 'fully' is none of its values \(did you mean full"),
+        ("schedule=zerobubbly", r"none of its values \(known: 1f1b, gpipe, interleaved, zb\)"),
+        ("schedule=DualPipe", r"schedule=DualPipe: .*--stack deepseek .*schedule=zb"),
         ("zero=4", r"zero: '4' is none of its values \(known: 0, 1, 2, 3\)"),
     ],
 )

@@ -24,6 +24,9 @@ from .tables.batch import Batch, batch_of, memory_of, step_of
 from .tables.runs import Run, RunRow, band_of, beyond_peak, run_flops_per_token
 
 
+MOST_SHARDED = 3  # ZeRO stage
+
+
 class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The prediction of one row; `error` is predicted over measured, less one.
 
@@ -99,17 +102,26 @@ def predict(
 
 
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
-    """Return whether each run fits; "may not" where only the recomputation that it does not state would decide."""
+    """Return whether each run fits; "may not" where only recomputation or sharding that it does not state decides."""
     capacity, memory = batch.machine.memory_bytes, memory_of(batch, known.values)
     pp = np.broadcast_to(batch.grid.pp, len(runs))
     trust = trusts(known, [(run.stack, is_said(run.facts), each) for run, each in zip(runs, pp, strict=True)])
     found = np.asarray(fit_verdicts(memory, capacity, trust))
-    grid = dataclasses.replace(batch.grid, recompute=np.full(len(runs), RECOMPUTES.index("full")))
+    again, unsharded = (_unstated(runs, name) for name in ("recompute", "ZeRO"))
+    grid = dataclasses.replace(
+        batch.grid,
+        recompute=np.where(again, RECOMPUTES.index("full"), batch.grid.recompute),
+        zero=np.where(unsharded, MOST_SHARDED, batch.grid.zero),
+    )
     least = memory_of(dataclasses.replace(batch, grid=grid), known.values)
     mildest = np.asarray(fit_verdicts(least, capacity, trust))
-    silent = np.array([any(text.startswith("recompute") for text in run.assumed) for run in runs])
-    found = np.where(silent & (found == OVER) & (mildest < OVER), DOUBTFUL, found)
+    found = np.where((again | unsharded) & (found == OVER) & (mildest < OVER), DOUBTFUL, found)
     return [word(one) for one in np.where(memory.host_bytes > batch.machine.host_memory_bytes, OVER, found)]
+
+
+def _unstated(runs: Sequence[Run], name: str) -> Any:
+    """Return for which runs a part of the layout is assumed, since their rows do not state it."""
+    return np.array([any(text.startswith(name) for text in run.assumed) for run in runs])
 
 
 def summarise(

@@ -151,9 +151,11 @@ def pipeline_lines(layout: Layout, micro_batches: int, width: int) -> list[str]:
     tries = sorted(
         {micro_batches, *(n * layout.pp for n in range(2, 9) if n * layout.pp < micro_batches)}, reverse=True
     )
+    idles = []  # of all micro-batches first
     for shown in tries:
         try:
             *rows, idle = picture(schedule(layout.schedule, layout.pp, layout.vpp, shown)).splitlines()
+            idles.append(idle)
         except InputError as error:
             return [f"pipeline not drawn: {error}"]
         if max(map(len, rows)) <= width:
@@ -163,6 +165,7 @@ def pipeline_lines(layout: Layout, micro_batches: int, width: int) -> list[str]:
         if shown < micro_batches
         else f"{counted(shown, 'micro-batch')}"
     )
+    whose = f"with all {micro_batches}" if shown < micro_batches else "as drawn"
     cut = [row if len(row) <= width else row[: width - 2].rsplit(" ", 1)[0] + " …" for row in rows[:MAX_ROWS]]
     more = [f"... {len(rows) - MAX_ROWS} more ranks"] if len(rows) > MAX_ROWS else []
-    return [f"pipeline {layout.schedule}, {less}: stage, pass, micro-batch", *cut, *more, f"{idle} as drawn"]
+    return [f"pipeline {layout.schedule}, {less}: stage, pass, micro-batch", *cut, *more, f"{idles[0]} {whose}"]

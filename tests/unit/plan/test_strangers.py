@@ -299,3 +299,19 @@ def test_recomputation_that_a_recipe_states_and_its_table_does_not_is_priced(tmp
 
     assert (silent.layout.recompute, stated.layout.recompute) == ("selective", "none")
     assert step.total_s[0] > 1.1 * step.total_s[1]
+
+
+def test_a_run_with_a_year_and_no_family_is_priced_as_a_stack_of_then(tmp_path):
+    found = run(tmp_path, DENSE | {"family": "", "year": "2023"})
+
+    assert found.stack == "in-2023"
+    assert any("family is empty and year is 2023" in text for text in found.assumed)
+    assert run(tmp_path, DENSE | {"family": ""}).stack == "meshwright"
+
+
+def test_a_pipeline_whose_schedule_nobody_states_is_assumed_in_words(tmp_path):
+    pipeline = DENSE | {"pp": "2", "dp": "", "schedule": "", "vpp": ""}
+
+    assert any("schedule 1f1b" in text for text in run(tmp_path, pipeline).assumed)
+    for said in ({"schedule": "1f1b"}, {"vpp": "2"}):
+        assert not any("schedule" in text for text in run(tmp_path, pipeline | said).assumed)

@@ -60,6 +60,15 @@ def test_one_table_is_the_same_in_every_form(tmp_path, content):
     assert plain.measured_step_time_s == 116.25
 
 
+def test_a_comma_before_three_digits_is_decimal_where_another_of_its_column_can_be_nothing_else(tmp_path):
+    names, plain = table(CELLS | {"step_time_s": "116,25"}, ";").splitlines()
+    both = "\n".join((names, plain, plain.replace("116,25", "5,295")))
+    alone = "\n".join((names, plain.replace("116,25", "5,295")))
+
+    assert [row.measured_step_time_s for row in rows(tmp_path, both)] == [116.25, 5.295]
+    assert [row.measured_step_time_s for row in rows(tmp_path, alone, "alone")] == [None]
+
+
 def test_columns_go_by_the_names_that_engines_and_people_give_them(tmp_path):
     said = dict(
         zip(

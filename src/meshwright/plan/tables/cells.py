@@ -1,7 +1,7 @@
 """Cells of a table as numbers and words; each fault is an InputError that names the column."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import InputError
 from ...units import parse_bytes, parse_time
@@ -11,6 +11,7 @@ PLACEHOLDERS = frozenset({"", "-", "na", "n/a", "nan", "null", "unknown", "?"})
 FLAGS = {"0": 0, "false": 0, "no": 0, "off": 0, "none": 0, "1": 1, "true": 1, "yes": 1, "on": 1}
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+")  # of a whole number; of others it may be a decimal comma
 DECIMAL_COMMA = re.compile(r"^(\d+),(\d{1,2}|\d{4,})(?!\d)")
+EITHER_COMMA = re.compile(r"^(\d{1,3}),(\d{3})(?![\d.,])")
 MEASURES: dict[str, Callable[[str], float]] = {"step_time_s": parse_time, "peak_memory_bytes_per_gpu": parse_bytes}
 
 
@@ -66,10 +67,16 @@ def flag_of(cells: Cells, name: str, default: int) -> int:
     return FLAGS[value]
 
 
+def with_decimal_point(cells: Sequence[str]) -> list[str]:
+    """Return the figures of one column; a comma before three digits is a decimal one where others can be nothing else."""
+    decimal = any(DECIMAL_COMMA.match(cell.strip()) for cell in cells) and not any("." in cell for cell in cells)
+    return [EITHER_COMMA.sub(r"\1.\2", cell.strip()) for cell in cells] if decimal else list(cells)
+
+
 def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
     """Return a figure that was measured; None where there is none, or where the cell is added to `unreadable`.
 
-    It may have a unit of time or of memory, and a decimal comma.
+    It may have a unit of time or of memory, and a decimal comma; before three digits it may part thousands as well.
     """
     text = cells.get(name, "")
     if is_empty(text):
@@ -82,6 +89,8 @@ def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
     except (ValueError, InputError):
         value = float("nan")
     if not 0 < value < float("inf"):
-        unreadable.append(f"{name}: {text!r} is no number above 0, so it counts as not measured")
+        either = EITHER_COMMA.match(text)
+        why = f"is {either[1]}{either[2]} or {either[1]}.{either[2]}" if either else "is no number above 0"
+        unreadable.append(f"{name}: {text!r} {why}, so it counts as not measured")
         return None
     return value

@@ -11,8 +11,8 @@ from .cells import FLAGS, is_empty
 # what enters a prediction
 INPUTS = {
     "id": "name of the row",
-    "family": "stack that ran it, as `--stack help` lists them; empty: the default of `plan`; others: generic facts",
-    "year": "of the run: tells how old a stack is that nobody knows (2024)",
+    "family": "stack that ran it, as `--stack help` lists them; empty: the default of `plan`, with a year a stack of then; others: generic facts",
+    "year": "of the run: tells how old a stack is that nobody knows or names (2024)",
     "gpu": "accelerator, as the catalogue or a data sheet names it",
     "num_gpus": "GPUs in all",
     "gpus_per_node": "GPUs of a node (that of the catalogue)",

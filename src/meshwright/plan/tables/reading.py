@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...files import read_bytes, read_text
 from ...layout_names import DEGREE, own_name, own_values, pairs_of
 from ...units import counted
-from .cells import FLAGS, is_empty
+from .cells import FLAGS, is_empty, with_decimal_point
 from .columns import CARRIED, INPUTS, MEASURED, SWITCHED
 
 MAX_TABLE_BYTES = 64 * 2**20
@@ -81,6 +81,9 @@ def read_table(path: str | Path) -> RunTable:
         line |= {name: _with_unit(cell, unit) for (name, unit), cell in zip(columns, row, strict=False)}
         told = _miscounted(len(row), names, barred=barred)
         found.append(line | ({None: told} if told else {}))
+    for name in MEASURED.keys() & set(names):
+        column = with_decimal_point([line[name] or "" for line in found])
+        found = [line | {name: cell} for line, cell in zip(found, column, strict=True)]
     return RunTable(names, found)
 
 

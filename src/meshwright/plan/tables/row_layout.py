@@ -45,6 +45,8 @@ def layout_of(
     if degrees["pp"] > 1 and is_looped(cells.get("schedule", "")) and is_empty(cells.get("vpp", "")):
         degrees["vpp"] = 2
         assumed.append(f"vpp 2, the fewest of schedule {cells['schedule']}")
+    if degrees["pp"] > 1 and all(is_empty(cells.get(name, "")) for name in ("schedule", "vpp")):
+        assumed.append("schedule 1f1b, one stage a rank (schedule, vpp say another)")
     if degrees["pp"] == 1:
         if degrees["vpp"] > 1:
             assumed.append("vpp without a pipeline: none")

@@ -207,7 +207,8 @@ def _run(
     node_name, node = _node(catalogue, key)
     per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
     further = count_of(cells, "mtp_layers", 0, least=0)
-    default = _unnamed(cells, precision, known, gpus, per_node, further) if is_empty(family) else ""
+    unnamed = is_empty(family) and is_empty(cells.get("year", ""))
+    default = _unnamed(cells, precision, known, gpus, per_node, further) if unnamed else ""
     stack_name = _stack(family, cells, default, known, beside, assumed)
     _check_own(stack_name, cells, further)
     stack = known.stacks[stack_name]
@@ -304,7 +305,10 @@ def _check_legal(layout: Layout, model: Architecture, stack: str, **job: int) ->
 
 
 def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, assumed: list[str]) -> str:
-    """Return the stack that prices a row: its family's, the default of `plan`, or a generic one of its time."""
+    """Return the stack that prices a row: its family's, the default of `plan`, or a generic one of its time.
+
+    A run with a year was somebody's, and not our own engine's.
+    """
     found = find_stack(family, known)
     if found is not None:
         return found
@@ -312,6 +316,9 @@ def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, as
         assumed.append(f"stack {default}, since family is empty")
         return default
     generic = _stranger(cells, beside)
+    if is_empty(family):
+        assumed.append(f"stack {generic}, since family is empty and year is {cells['year']}: a wider band")
+        return generic
     near = near_stack(family, known)
     hint = f" (did you mean {near}?)" if near else ""
     assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, a wider band")
