@@ -323,7 +323,8 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     from ..plan.request import priced_layout
     from ..plan.search.engine_comparison import on_other_engines
     from ..plan.search.explore import plain_data_parallel
-    from ..report.planning import show_engines, show_row
+    from ..plan.search.that_fit import that_fit
+    from ..report.planning import show_engines, show_row, show_that_fit
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, layout)
@@ -334,11 +335,13 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     warn_of_stack(setting, row.layout)
     write_files(given, setting, row, others, "the layout that was asked for")
     training = training_asked(given, setting, row.predicted)
+    fitting = () if row.fits == "fits" else that_fit(setting, row.layout)
     if given.as_json:
-        print_answer(setting, row, others, training)
+        print_answer(setting, row, others, training, fitting)
     else:
         console.print(sentence(model_facts(setting)), highlight=False)
         show_row(console, str(row.layout), row)
+        show_that_fit(console, row, fitting)
         if row.fits == "does not fit":
             console.print(_what_fits(setting, given), highlight=False)
         if training is not None:
@@ -378,7 +381,7 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     first = settings[names[0]]
     layout = None if given.layout is None else Layout.parse(given.layout, world_size=first.gpus)
     comparison = compare_clusters(settings, layout)
-    for setting in settings.values():
+    for setting in {(one.stack, one.precision): one for one in settings.values()}.values():
         warn_of_stack(setting, comparison.sides[0].same.layout)
     if given.as_json:
         print_about(first, comparison)

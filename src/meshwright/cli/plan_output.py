@@ -72,9 +72,10 @@ def _one_node(cluster: "Cluster") -> "Cluster":
 
 
 def print_answer(
-    setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]", training: "TrainingTime | None"
-) -> None:
-    """Print the best row and the others as JSON, and how long a training takes where that is asked for."""
+    setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]", training: "TrainingTime | None",
+    fitting: "Sequence[PricedLayout]" = (),
+) -> None:  # fmt: skip
+    """Print the best row and the others as JSON, how long a training takes where that is asked for, and what fits."""
     from ..plan.request import alternatives
 
     answer = {
@@ -85,7 +86,8 @@ def print_answer(
         "terms": best.terms,
         "alternatives": alternatives(best, others),
     }
-    print_about(setting, answer if training is None else answer | {"training": training})
+    more = {"training": training} if training is not None else {}
+    print_about(setting, answer | more | ({"would_fit": [row.candidate for row in fitting]} if fitting else {}))
 
 
 def print_about(setting: "Setting", answer: Any) -> None:

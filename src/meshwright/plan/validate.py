@@ -23,7 +23,6 @@ from .model_facts import ModelFacts, facts_about
 from .tables.batch import Batch, batch_of, memory_of, step_of
 from .tables.runs import Run, RunRow, band_of, beyond_peak, run_flops_per_token
 
-
 MOST_SHARDED = 3  # ZeRO stage
 
 

@@ -364,3 +364,12 @@ def test_a_row_and_plan_count_the_same_flops_of_a_token(tmp_path, rank):
 
     assert row.model.flops_per_token == flops_per_token(planned)
     assert (flops_per_token(planned) < 40e9) == (rank > 0)  # no product for the gradient of frozen weights
+
+
+def test_what_only_sharding_that_nobody_states_would_decide_may_not_fit(tmp_path):
+    row = RUN | {"family": "bridge", "model_name": "llama3-70b", "tp": "8", "dp": "8", "num_gpus": "64"}
+    row |= {"recompute": "full", "zero_stage_fsdp": "", "global_batch_sequences": "64", "family": "house"}
+    silent, said = outcomes(tmp_path, row, row | {"id": "b", "zero_stage_fsdp": "0"})
+
+    assert "ZeRO 0" in silent.assumed
+    assert (silent.fits, said.fits) == ("may not", "does not fit")

@@ -73,3 +73,10 @@ def test_the_marked_period_is_as_long_as_one_more_micro_batch_makes_the_step():
     longer = timed(schedule("1f1b", 4, 1, 41), even).step_s - timed(schedule("1f1b", 4, 1, 40), even).step_s
 
     assert shape["x1"] - shape["x0"] == pytest.approx(longer)
+
+
+def test_of_a_schedule_drawn_in_part_the_idle_share_is_that_of_the_whole():
+    layout = Layout.parse("pp=8,vpp=5,schedule=interleaved")
+    *_, idle = pipeline_lines(layout, 64, 120)
+
+    assert idle == "idle 2.1% of the step with all 64"  # (8 - 1) / (5 x 64) of the work

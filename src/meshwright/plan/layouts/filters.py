@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from ...jobs.emit.rules import SCHEDULES, allowed, misordered, refusals
 from ...layout import AXES, Layout
+from ...units import counted
 from ...workload.architecture import Architecture
-from ...workload.conventions import OWN
+from ...workload.conventions import OWN, SINGLE_BYTES, Conventions, conventions_of
 from ...workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts, itself_with, uneven_note
 from ..analytic import Grid, Setting, book
 from ..analytic.coefficients import STRANGERS
@@ -19,6 +20,7 @@ from .space import in_every_order, runnable
 
 # what its optimised kernels multiply lies whole on a rank (huggingface/transformers, issue 38122, of Params4bit and tp)
 UNCUT = "tp does not cut weights that bitsandbytes holds in few bits"
+SHARDS_WEIGHTS = 2  # ZeRO stage from which on weights are gathered
 XLA = "xla"  # trait of runs under JAX on GPUs
 Mask = npt.NDArray[np.bool_]
 
@@ -125,9 +127,27 @@ def needs_of_stack(setting: Setting, layout: Layout) -> list[str]:
 
 
 def notes_of_stack(setting: Setting, layout: Layout) -> list[str]:
-    """Return what a stack needs for a layout; of one whose rules are not known, that nobody knows if it runs it."""
-    if needs := needs_of_stack(setting, layout):
-        return needs
+    """Return what is to be said of how a stack runs a layout: what it needs, whether it can, what it does of its own."""
+    c = conventions_of(book().described(setting.stack), setting.precision)
+    single = c.weight_bytes == SINGLE_BYTES and setting.precision != "fp32" and layout.zero >= SHARDS_WEIGHTS
+    travels = f"weights travel in float32 on stack {setting.stack}, twice the bytes of most others (--stack NAME)"
+    told = needs_of_stack(setting, layout) or [*_unknown(setting, layout), *_uneven(setting, layout, c)]
+    return [*told, *([travels] if single else [])]
+
+
+def _uneven(setting: Setting, layout: Layout, c: Conventions) -> list[str]:
+    """Return how stages are taken to be cut where layers do not divide over them, of a stack that needs no option."""
+    layers, slots = setting.architecture.num_hidden_layers, layout.pp * layout.vpp
+    if layout.pp == 1 or layers % slots == 0:
+        return []
+    over = f"{counted(layers, 'layer')} over {slots} stages"
+    if c.cut_by_cost:
+        return [f"{over}: cut where that balances their cost"]
+    return [f"{over}: the longest, of {-(-layers // slots)}, is priced"]
+
+
+def _unknown(setting: Setting, layout: Layout) -> list[str]:
+    """Return, of a layout that cuts the model for a stack whose rules are not known, that nobody knows if it runs."""
     if setting.stack == OWN or engine_of(setting.stack) is not None or setting.stack in STRANGERS:
         return []
     cut = [f"{axis}={size}" for axis in ("tp", "pp", "cp", "ep") if (size := getattr(layout, axis)) > 1]

@@ -68,7 +68,7 @@ def flag_of(cells: Cells, name: str, default: int) -> int:
 
 
 def with_decimal_point(cells: Sequence[str]) -> list[str]:
-    """Return the figures of one column; a comma before three digits is a decimal one where others can be nothing else."""
+    """Return the figures of a column; a comma before three digits is a decimal one where others can be nothing else."""
     decimal = any(DECIMAL_COMMA.match(cell.strip()) for cell in cells) and not any("." in cell for cell in cells)
     return [EITHER_COMMA.sub(r"\1.\2", cell.strip()) for cell in cells] if decimal else list(cells)
 

@@ -11,7 +11,8 @@ from .cells import FLAGS, is_empty
 # what enters a prediction
 INPUTS = {
     "id": "name of the row",
-    "family": "stack that ran it, as `--stack help` lists them; empty: the default of `plan`, with a year a stack of then; others: generic facts",
+    "family": "stack that ran it, as `--stack help` lists them; others: generic facts; empty: of the year, or the "
+    "default of `plan`",
     "year": "of the run: tells how old a stack is that nobody knows or names (2024)",
     "gpu": "accelerator, as the catalogue or a data sheet names it",
     "num_gpus": "GPUs in all",

@@ -1,0 +1,73 @@
+"""What lets a layout fit that was asked for: more recomputation, smaller micro-batches, more sharding, the hosts."""
+
+import itertools
+from collections.abc import Iterator
+from typing import get_args
+
+import msgspec
+
+from ...layout import OFFLOADS, Layout, Recompute
+from ...workload.engines import shares_key_heads
+from ..analytic import Grid, Setting, price_layouts
+from ..layouts.filters import unlike_its_stack
+from ..layouts.legality import illegal
+from .explore import row_of
+from .study import PricedLayout
+
+RECOMPUTES = get_args(Recompute)  # from none of it to all
+MOST_ZERO = 3
+KEYS = ("recompute", "mbs", "zero", "offload")
+
+
+def that_fit(setting: Setting, layout: Layout, *, count: int = 3) -> tuple[PricedLayout, ...]:
+    """Return layouts that differ from one in some of `KEYS` and fit: those with fewest changes, the fastest first.
+
+    The ranks are split as before; rules of the stack's engine that the layout keeps are kept.
+    """
+    tried = [other for other in _changed(layout) if _goes(setting, layout, other)]
+    if not tried:
+        return ()
+    grid = Grid.of(tried)
+    prices = price_layouts(setting, grid)
+    rows = [row_of(setting, grid, prices, place) for place in range(len(tried))]
+    rows = [row for row in rows if row.fits == "fits"]
+    fewest = min((len(changes(layout, row.layout)) for row in rows), default=0)
+    rows = [row for row in rows if len(changes(layout, row.layout)) == fewest]
+    return tuple(sorted(rows, key=lambda row: row.predicted.step_time_s)[:count])
+
+
+def changes(layout: Layout, other: Layout) -> dict[str, str]:
+    """Return the keys of another layout that differ from one, with their values."""
+    return {key: str(getattr(other, key)) for key in KEYS if getattr(other, key) != getattr(layout, key)}
+
+
+def _changed(layout: Layout) -> Iterator[Layout]:
+    ways = (
+        RECOMPUTES[RECOMPUTES.index(layout.recompute) :],
+        [size for size in range(1, layout.mbs + 1) if layout.mbs % size == 0],
+        range(layout.zero, MOST_ZERO + 1),
+        OFFLOADS[OFFLOADS.index(layout.offload) :],
+    )
+    for values in itertools.product(*ways):
+        try:
+            other = msgspec.convert(msgspec.to_builtins(layout) | dict(zip(KEYS, values, strict=True)), Layout)
+        except msgspec.ValidationError:  # keys that do not go together
+            continue
+        if other != layout:
+            yield other
+
+
+def _goes(setting: Setting, layout: Layout, other: Layout) -> bool:
+    """Return whether a layout is legal, and breaks no rule of its engine that the one asked for does not."""
+    job = {"global_batch": setting.global_batch, "seq_len": setting.seq_len, "ranks": setting.gpus}
+    if illegal(other, setting.architecture, **job, shared_heads=shares_key_heads(setting.stack)):
+        return False
+    before, after = (
+        set(
+            unlike_its_stack(
+                setting.stack, one, setting.architecture, precision=setting.precision, compiled=setting.compiled
+            )
+        )
+        for one in (layout, other)
+    )
+    return after <= before
