@@ -315,3 +315,9 @@ def test_a_pipeline_whose_schedule_nobody_states_is_assumed_in_words(tmp_path):
     assert any("schedule 1f1b" in text for text in run(tmp_path, pipeline).assumed)
     for said in ({"schedule": "1f1b"}, {"vpp": "2"}):
         assert not any("schedule" in text for text in run(tmp_path, pipeline | said).assumed)
+
+
+def test_compiled_layers_that_nobody_states_are_assumed_in_words(tmp_path):
+    told = {note: run(tmp_path, FSDP | {"notes": note}).assumed for note in ("", "FSDP; eager", "with torch.compile")}
+
+    assert [any("torch.compile" in text for text in assumed) for assumed in told.values()] == [True, False, False]

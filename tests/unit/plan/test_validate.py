@@ -367,8 +367,9 @@ def test_a_row_and_plan_count_the_same_flops_of_a_token(tmp_path, rank):
 
 
 def test_what_only_sharding_that_nobody_states_would_decide_may_not_fit(tmp_path):
-    row = RUN | {"family": "bridge", "model_name": "llama3-70b", "tp": "8", "dp": "8", "num_gpus": "64"}
-    row |= {"recompute": "full", "zero_stage_fsdp": "", "global_batch_sequences": "64", "family": "house"}
+    row = RUN | {"layers": "80", "hidden": "8192", "heads": "64", "ffn_hidden": "28672", "family": "house"}
+    row |= {"tp": "8", "dp": "8", "num_gpus": "64", "global_batch_sequences": "64", "recompute": "full"}
+    row |= {"zero_stage_fsdp": ""}
     silent, said = outcomes(tmp_path, row, row | {"id": "b", "zero_stage_fsdp": "0"})
 
     assert "ZeRO 0" in silent.assumed

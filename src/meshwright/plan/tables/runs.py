@@ -37,6 +37,7 @@ UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfuse
 FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
 JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
+EAGER = "eager"  # trait of runs whose layers go operator by operator
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
 
 
@@ -225,6 +226,9 @@ def _run(
     host = _host(accelerator, node, catalogue)
     conventions = conventions_of(known.described(stack_name), precision)
     facts = row_facts(cells, architecture, conventions, assumed)
+    traits = _traits({**known.traits, **stack.traits}, beside, architecture)
+    if EAGER in stack.traits and EAGER not in traits and "compile" not in beside.lower():
+        assumed.append("torch.compile joins the operators of a layer (notes: eager, where it does not)")
     link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
         id=name,
@@ -244,7 +248,7 @@ def _run(
         seq_len=seq_len,
         global_batch=batch,
         precision=precision,
-        traits=_traits({**known.traits, **stack.traits}, beside, architecture),
+        traits=traits,
         facts=facts,
         assumed=tuple(assumed),
     )
