@@ -9,12 +9,16 @@ arXiv 2106.09685; NeMo Automodel, nemo_automodel/components/_peft/lora.py).
 Adapters in single precision under autocast (PEFT) cast what enters each of them, drop some of it and cast it back:
 21 bytes an element forward, and as many for its gradient. The copy in half precision and a byte of the mask stay until
 backward; the rows themselves need not, since a frozen product's backward does not read what entered it.
+
+Frozen weights in few bits are unpacked before each product that reads them: read once and written in half precision, by
+one kernel at the memory's rate, which is the least that it takes.
 """
 
 import numpy as np
 
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
+from .states import expert_parameters
 
 HALF_BYTES = 2.0
 FORWARD_IN, FORWARD_OUT = 1.0, 4.0
@@ -47,6 +51,17 @@ def adapters_s(
         each * ((FORWARD_IN + cast) * entering + FORWARD_OUT * leaving),
         each * ((BACKWARD_IN + cast) * entering + BACKWARD_OUT * leaving),
     )
+
+
+def unpacking_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
+    """Return the seconds in which the frozen weights of the mean layer unpack once; 0 where they lie as they multiply."""
+    if not np.any(c.base_bytes):
+        return 0.0
+    width = model.plain_share * model.ffn + model.moe_share * model.shared_ffn
+    weights = (model.attention_weights + model.matrices * model.hidden * width) / grid.tp
+    weights = weights + model.moe_share * expert_parameters(model, grid)
+    moved = weights * (c.base_bytes + HALF_BYTES) / (machine.memory_rate * c.memory)
+    return np.where(c.base_bytes > 0, moved, 0.0)
 
 
 def entering_elements(c: Coefficients, model: ModelQuantities, grid: Grid, width: Number, networks: Number) -> Number:

@@ -23,7 +23,7 @@ LOSSES: Mapping[str, Mapping[str, float]] = {
     "chunked": {"loss_chunks": PARTS, "loss_rows": 0.0},
     "fused": {"loss_chunks": 1.0, "loss_rows": FUSED_ROWS},
 }
-UNPACKED = "frozen weights unpack in no time"
+UNPACKED = "frozen weights unpack at the memory's rate, in one kernel each time"
 
 
 def weight_roles(name: str, master_bytes: float, *, adapters: bool, where: str) -> dict[str, float]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ...workload.routing import nodes_beside, nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
-from .adapters import adapters_s
+from .adapters import adapters_s, unpacking_s
 from .attention import flash_s, recurrence_s, unfused_s
 from .axis_traffic import Axis, is_never
 from .coefficients import Coefficients
@@ -75,7 +75,8 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     ring = _context_parallel(c, machine, sizes, grid, attention)
     routed = _expert_parallel(machine, c, model, sizes, grid) * share
     moved = outer + inner
-    adapted = adapters_s(machine, c, model, grid, tokens)
+    unpacking = unpacking_s(machine, c, model, grid)
+    adapted = [seconds + unpacking for seconds in adapters_s(machine, c, model, grid, tokens)]
     forward_gpu = projections[0] + network[0] + attention[0] + moved + adapted[0]
     backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved + adapted[1]
     shown = 1.0 - tensor_hidden(machine, c, grid)

@@ -246,3 +246,16 @@ def test_many_layouts_at_once_tell_sharded_adapters_from_others():
         alone = price_layouts(told, Grid.of([layouts[n]]))
         assert together.step_time_s[n] == pytest.approx(float(alone.step_time_s[0]))
         assert together.allocated_bytes[n] == pytest.approx(float(alone.allocated_bytes[0]))
+
+
+def test_frozen_weights_in_few_bits_are_read_and_written_once_for_each_pass_over_a_layer():
+    layout = Layout(dp=8, recompute="full")
+    times = []
+    for weights in ("bf16", "nf4"):
+        given = setting(LLAMA, "dgx-h100", lora_rank=16, stack="torchtune", weights=weights)
+        times.append(float(price_layouts(given, Grid.of([layout])).step_time_s[0]))
+    machine, c = machine_of(given), coefficients_of(given)
+    micro_batches, passes, weights_of_layers = 64 / 8, 3, 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    once = weights_of_layers * (0.5 + 4 / 64 + 2) / (float(machine.memory_rate) * float(c.memory))
+
+    assert times[1] - times[0] == pytest.approx(micro_batches * passes * once, rel=0.05)

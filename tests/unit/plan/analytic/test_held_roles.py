@@ -134,7 +134,7 @@ def test_a_row_of_a_table_says_the_same(tmp_path):
 
     same = priced(Layout(dp=8, zero=3, recompute="full"), lora_rank=8, weights="nf4", loss="fused")
     assert told.peak_memory_bytes_per_gpu == pytest.approx(same.reserved_bytes[0], rel=1e-6)
-    assert "frozen weights unpack in no time" in told.assumed
+    assert any(text.startswith("frozen weights unpack") for text in told.assumed)
     assert "expected adapters as well" in refused.reason
 
 
