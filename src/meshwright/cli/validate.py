@@ -94,7 +94,7 @@ def command(
     default = stack if found is None else found.family or found.stack
     rows = read_rows(runs, catalogue, known, known_models(), default=default)
     outcomes = predict(rows, catalogue, known, found)
-    summaries = summarise(rows, outcomes, known, found)
+    summaries = summarise(outcomes, known)
     if as_objects:
         for outcome in outcomes:
             click.echo(to_json(as_json(outcome)))

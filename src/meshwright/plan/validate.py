@@ -21,7 +21,7 @@ from .fitting.own_runs import OwnCalibration
 from .layouts.filters import unlike_its_stack
 from .model_facts import ModelFacts, facts_about
 from .tables.batch import Batch, batch_of, memory_of, step_of
-from .tables.runs import Run, RunRow, band_of, beyond_peak, run_flops_per_token
+from .tables.runs import Run, RunRow, beyond_peak, run_flops_per_token
 
 MOST_SHARDED = 3  # ZeRO stage
 
@@ -71,7 +71,7 @@ class FamilyErrors:
     mean: float | None
     median: float | None
     worst: float | None
-    band: float  # nine in ten rows of this family were within it when they were left out of the fit
+    band: float  # of its rows: nine in ten of such runs are held to be within it
 
 
 def known_models() -> dict[str, Architecture]:
@@ -123,29 +123,18 @@ def _unstated(runs: Sequence[Run], name: str) -> Any:
     return np.array([any(text.startswith(name) for text in run.assumed) for run in runs])
 
 
-def summarise(
-    rows: Sequence[RunRow],
-    outcomes: Iterable[RowOutcome | Unpriced],
-    known: Book,
-    calibration: Calibration | None = None,
-) -> list[FamilyErrors]:
+def summarise(outcomes: Iterable[RowOutcome | Unpriced], known: Book) -> list[FamilyErrors]:
     """Return the errors by family, in the order of the table, and of all rows together at the end.
 
-    A family's band is that of its stack, the median where its rows with experts have another; with a calibration the
-    median of its rows'.
+    A family's band is the median of its rows', doubts included; of one that has none that of a stack nobody knows.
     """
     by_family: dict[str, list[RowOutcome | Unpriced]] = {}
     for outcome in outcomes:
         by_family.setdefault(outcome.family, []).append(outcome)
-    of_stacks: dict[str, list[float]] = {}  # bands of a family's rows without a calibration
-    for row in rows:
-        if row.run:
-            of_stacks.setdefault(row.family, []).append(band_of(row.run, known))
     found = []
     for name, group in by_family.items():
-        own = [o.error_band for o in group if isinstance(o, RowOutcome) and o.error_band is not None]
-        bands = own if own and calibration is not None else of_stacks.get(name, [known.band("")])
-        found.append(_summary(name, group, float(np.median(bands))))
+        bands = [o.error_band for o in group if isinstance(o, RowOutcome) and o.error_band is not None]
+        found.append(_summary(name, group, float(np.median(bands or [known.band("")]))))
     everything = [outcome for group in by_family.values() for outcome in group]
     widest = max((summary.band for summary in found), default=0.0)
     return [*found, _summary("all", everything, widest)] if len(found) > 1 else found

@@ -336,7 +336,7 @@ def test_a_step_faster_than_the_peak_of_its_gpus_is_doubted_and_counts_in_no_err
     assert (plain["not_counted"], fast["error"], fast["measured_step_time_s"]) == ("", None, 0.1)
     assert "too-fast: not counted in the errors: measured 0.1 s, but at the peak of 16 h100 it takes" in done.stderr
     rows = read_rows(path, load_catalogue(), book(), known_models())
-    (summary,) = summarise(rows, predict(rows, load_catalogue(), book()), book())
+    (summary,) = summarise(predict(rows, load_catalogue(), book()), book())
     assert (summary.priced, summary.measured) == (2, 1)
     assert summary.worst == summary.mean == abs(plain["error"])
 
@@ -374,3 +374,12 @@ def test_what_only_sharding_that_nobody_states_would_decide_may_not_fit(tmp_path
 
     assert "ZeRO 0" in silent.assumed
     assert (silent.fits, said.fits) == ("may not", "does not fit")
+
+
+def test_the_band_of_a_family_is_that_of_its_rows_with_their_doubts(tmp_path):
+    elsewhere = RUN | {"family": "torchtitan", "gpu": "A100 80GB"}  # its runs were on H100
+    found = outcomes(tmp_path, elsewhere)
+    (summary,) = summarise(found, book())
+
+    assert found[0].doubts
+    assert summary.band == found[0].error_band

@@ -54,7 +54,7 @@ def adapters_s(
 
 
 def unpacking_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
-    """Return the seconds in which the frozen weights of the mean layer unpack once; 0 where they lie as they multiply."""
+    """Return seconds in which the mean layer's frozen weights unpack once; 0 where they lie as they multiply."""
     if not np.any(c.base_bytes):
         return 0.0
     width = model.plain_share * model.ffn + model.moe_share * model.shared_ffn
