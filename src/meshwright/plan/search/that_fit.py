@@ -1,4 +1,4 @@
-"""What lets a layout fit that was asked for: more recomputation, smaller micro-batches, more sharding, the hosts."""
+"""Changes that let a layout fit: more recomputation, smaller micro-batches, more sharding, the memory of the hosts."""
 
 import itertools
 from collections.abc import Iterator

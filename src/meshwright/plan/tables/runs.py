@@ -208,8 +208,7 @@ def _run(
     node_name, node = _node(catalogue, key)
     per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
     further = count_of(cells, "mtp_layers", 0, least=0)
-    unnamed = is_empty(family) and is_empty(cells.get("year", ""))
-    default = _unnamed(cells, precision, known, gpus, per_node, further) if unnamed else ""
+    default = "" if _is_dated(cells) else _unnamed(cells, precision, known, gpus, per_node, further)
     stack_name = _stack(family, cells, default, known, beside, assumed)
     _check_own(stack_name, cells, further)
     stack = known.stacks[stack_name]
@@ -226,9 +225,7 @@ def _run(
     host = _host(accelerator, node, catalogue)
     conventions = conventions_of(known.described(stack_name), precision)
     facts = row_facts(cells, architecture, conventions, assumed)
-    traits = _traits({**known.traits, **stack.traits}, beside, architecture)
-    if EAGER in stack.traits and EAGER not in traits and "compile" not in beside.lower():
-        assumed.append("torch.compile joins the operators of a layer (notes: eager, where it does not)")
+    traits = _traits({**known.traits, **stack.traits}, beside, architecture, assumed)
     link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
         id=name,
@@ -329,15 +326,27 @@ def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, as
     return generic
 
 
+def _is_dated(cells: Cells) -> bool:
+    """Return whether a row tells whose software it ran, or of which time."""
+    return not (is_empty(cells.get("family", "")) and is_empty(cells.get("year", "")))
+
+
 def _unnamed(cells: Cells, precision: str, known: Book, gpus: int, per_node: int, further: int) -> str:
     """Return the stack that `plan` takes for a row that names none: ours only for what ours runs."""
     ours = known.stacks.get(OWN)
     return default_stack(precision, layout_of(cells, ours, gpus, per_node, [])[0] if ours else None, further)
 
 
-def _traits(patterns: Mapping[str, str], beside: str, architecture: Architecture) -> tuple[str, ...]:
-    """Return what sets a run apart: what its model is, then what is written beside it."""
+def _traits(
+    patterns: Mapping[str, str], beside: str, architecture: Architecture, assumed: list[str]
+) -> tuple[str, ...]:
+    """Return what sets a run apart: what its model is, then what is written beside it.
+
+    That layers are compiled, where nothing says whether they are, is added to `assumed`.
+    """
     found = tuple(name for name, pattern in patterns.items() if re.search(pattern, beside))
+    if EAGER in patterns and EAGER not in found and "compile" not in beside.lower():
+        assumed.append("torch.compile joins the operators of a layer (notes: eager, where it does not)")
     return (RECURRENT, *found) if recurrent_kinds(architecture) else found
 
 
