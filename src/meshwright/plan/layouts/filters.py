@@ -127,7 +127,7 @@ def needs_of_stack(setting: Setting, layout: Layout) -> list[str]:
 
 
 def notes_of_stack(setting: Setting, layout: Layout) -> list[str]:
-    """Return what is to be said of how a stack runs a layout: what it needs, whether it can, what it does of its own."""
+    """Return what is to be said of how a stack runs a layout: what it needs, if it can, and what it does of its own."""
     c = conventions_of(book().described(setting.stack), setting.precision)
     single = c.weight_bytes == SINGLE_BYTES and setting.precision != "fp32" and layout.zero >= SHARDS_WEIGHTS
     travels = f"weights travel in float32 on stack {setting.stack}, twice the bytes of most others (--stack NAME)"
