@@ -9,7 +9,7 @@ from rich.table import Table
 from ..plan.gantt import side_by_side
 from ..plan.search.modes import ModePrice, fastest_mode
 from ..plan.search.study import PricedLayout, Study, on_host_text
-from ..plan.search.that_fit import KEYS, changes
+from ..plan.search.that_fit import changes
 from ..plan.targets.alternatives import TargetAlternative
 from ..plan.targets.envelope import Envelope
 from ..plan.targets.inverse import TOLERANCE, FewestGpus, Need, Solution
@@ -141,18 +141,15 @@ def show_row(console: Console, title: str, row: PricedLayout) -> None:
 
 
 def show_that_fit(console: Console, row: PricedLayout, others: Sequence[PricedLayout]) -> None:
-    """Print what lets a layout fit that may not, or that nothing of `that_fit.KEYS` does."""
-    if row.fits == "fits":
+    """Print what lets a layout fit that may not, changes alone."""
+    if not others:
         return
-    keys = f"{', '.join(KEYS[:-1])} and {KEYS[-1]}"
-    told = f"no other {keys} lets it fit: more GPUs, or another way to split the model"
-    if others:
-        told = "it would fit with " + " | ".join(
-            f"{','.join(f'{key}={value}' for key, value in changes(row.layout, one.layout).items())} "
-            f"({format_time(one.predicted.step_time_s)}, {format_bytes(one.terms['card_bytes'])} on the card)"
-            for one in others
-        )
-    console.print(told, highlight=False)
+    told = " | ".join(
+        f"{','.join(f'{key}={value}' for key, value in changes(row.layout, one.layout).items())} "
+        f"({format_time(one.predicted.step_time_s)}, {format_bytes(one.terms['card_bytes'])} on the card)"
+        for one in others
+    )
+    console.print(f"it would fit with {told}", highlight=False)
 
 
 def show_engines(console: Console, found: Sequence[tuple[str, float]]) -> None:

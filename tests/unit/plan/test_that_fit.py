@@ -47,14 +47,6 @@ def test_a_layout_of_its_engine_stays_one_of_its_engine():
     assert all(row.layout.offload != "optimizer" for row in found)  # FSDP2 offloads parameters along
 
 
-def test_where_nothing_lets_it_fit_that_is_said():
-    words = "plan --model llama3-405b --cluster dgx-h100 --gpus 8 --global-batch 8 --layout dp=8 --stack bridge"
-    told = invoke(words).stdout
-
-    assert "memory: it does not fit" in told
-    assert "lets it fit: more GPUs" in told
-
-
 def test_json_has_what_would_fit():
     words = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --stack torchtitan --layout dp=8"
     answer = json.loads(invoke(f"{words},zero=0 --json").stdout)
