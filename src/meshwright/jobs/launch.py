@@ -39,6 +39,11 @@ COUNTS = {
 }
 # what srun takes from the #SBATCH lines of a script
 SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"), ("SLURM_NTASKS", "tasks"))
+# what a launcher takes from variables of its own
+VARIABLES = {
+    "torchrun": (("PET_NNODES", "nodes"), ("PET_NPROC_PER_NODE", "per_node")),
+    "composer": (("WORLD_SIZE", "world"),),
+}
 SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
 SWIFT = "megatron"  # ms-swift's command, which starts a program of its package
 SWIFT_PROGRAM = re.compile(r"swift[/.]cli[/.]_megatron[/.](?:sft|pt)(?:\.py)?$")
@@ -198,10 +203,9 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     counts |= (
         _of_visible(launcher, words[program_at], options, one) if not {"per_node", "world"} & counts.keys() else {}
     )
-    if launcher == "torchrun":
-        for name, key in (("PET_NNODES", "nodes"), ("PET_NPROC_PER_NODE", "per_node")):  # torchrun's own variables
-            if (value := as_whole(one.variables.get(name))) and not any(_is_count(doubt, key) for doubt in more):
-                counts.setdefault(key, (value, f"{name} {value}"))
+    for name, key in VARIABLES.get(launcher, ()):
+        if (value := as_whole(one.variables.get(name))) and not any(_is_count(doubt, key) for doubt in more):
+            counts.setdefault(key, (value, f"{name} {value}"))
     if "tasks" in counts and launcher in {"python", "srun"}:
         counts.setdefault("world", counts["tasks"])
     return Launch(
@@ -255,6 +259,8 @@ def _of_visible(launcher: str, command: str, options: Sequence[str], one: Starte
         per_node = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")
     else:
         return {}
+    if command.rpartition("/")[2] in STARTERS and "NNODES" in one.variables:
+        return {"per_node": per_node}  # the nodes are its environment's
     if (as_whole(one.variables.get("SLURM_NNODES")) or 1) > 1 or "NNODES" in one.variables:
         return {}
     return {"nodes": (1, "one node"), "per_node": per_node} if launcher != "torchrun" else {"per_node": per_node}

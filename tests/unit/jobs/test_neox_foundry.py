@@ -134,7 +134,16 @@ def test_parameters_of_a_run_are_the_yaml_of_its_command_with_its_words_on_top(t
 
 def test_ranks_of_a_node_in_composer_s_command_divide_the_gpus_of_a_run(tmp_path):
     assert job(tmp_path, {"run.yaml": foundry().replace("composer", "composer -n 8")}).world == 16
-    assert job(tmp_path, {"run.sh": "composer -n 4 train.py a.yaml\n", "a.yaml": FOUNDRY}).world is None
+
+
+def test_composer_starts_one_node_unless_it_is_told_how_many_ranks_there_are(tmp_path):
+    alone = job(tmp_path, {"run.sh": "composer -n 4 train.py a.yaml\n", "a.yaml": FOUNDRY})
+    several = job(tmp_path, {"run.sh": "export WORLD_SIZE=16\ncomposer -n 8 train.py a.yaml\n", "a.yaml": FOUNDRY})
+    flagged = job(tmp_path, {"run.sh": "composer -n 8 --world_size 32 train.py a.yaml\n", "a.yaml": FOUNDRY})
+    all_it_finds = job(tmp_path, {"run.sh": "composer train.py a.yaml\n", "a.yaml": FOUNDRY})
+
+    assert (alone.world, several.world, flagged.world, all_it_finds.world) == (4, 16, 32, None)
+    assert "nnodes 1 (the default of composer)" in alone.assumed
 
 
 def test_a_foundry_file_alone_takes_its_ranks_from_the_question(tmp_path):

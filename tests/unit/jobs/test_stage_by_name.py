@@ -18,6 +18,7 @@ from tests.unit.jobs.test_strangers import job
         ("deepspeed-zero-3-cpu-offload.yaml", 3, ["offload_optimizer", "offload_param"]),
         ("stage3_no_offloading.conf", 3, []),
         ("ds_config_zero_stage_1.json", 1, []),
+        ("zero3_cpuoffload_all.json", 3, ["offload_optimizer", "offload_param"]),
     ],
 )
 def test_a_name_of_stage_and_offload_alone_is_understood(path, stage, offloaded):
@@ -26,6 +27,25 @@ def test_a_name_of_stage_and_offload_alone_is_understood(path, stage, offloaded)
     states = settings["zero_optimization"]
     assert (states["stage"], sorted(states.keys() - {"stage"})) == (stage, offloaded)
     assert told == f"ZeRO {stage}" + (" with offload to host memory" if offloaded else "")
+
+
+@pytest.mark.parametrize(
+    ("path", "part", "told"),
+    [
+        ("zero3_bf16_cpuoffload_params.json", "offload_param", "ZeRO 3 in bf16 with offload of parameters to host memory"),
+        ("z3_offload_optimizer.json", "offload_optimizer", "ZeRO 3 with offload of optimizer states to host memory"),
+    ],
+)
+def test_a_name_may_say_which_states_are_offloaded_and_the_precision(path, part, told):
+    settings, words = stage_by_name(path)
+
+    assert settings["zero_optimization"].keys() == {"stage", part}
+    assert ("bf16" in settings, words) == ("bf16" in path, told)
+
+
+@pytest.mark.parametrize("path", ["zero2_offload_params.json", "zero3_params.json", "zero3_all.json"])
+def test_states_that_its_stage_does_not_move_or_without_an_offload_are_not_understood(path):
+    assert stage_by_name(path) is None
 
 
 @pytest.mark.parametrize(

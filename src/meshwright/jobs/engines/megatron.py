@@ -55,6 +55,7 @@ TOKENIZER = ("tokenizer-type", "patch-tokenizer-type", "tokenizer-model", "token
 EXPERT_RANKS = ("expert-model-parallel-size", "expert-parallel-size", "moe-expert-parallel-size")
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}  # Megatron-FSDP's strategies
 DEPENDS = " is known only where the job runs"
+OF_ONE_NODE = frozenset({"torchrun", "composer"})  # launchers whose default is one node
 SGD_MOMENTUM = 0.9  # Megatron's default (megatron/training/arguments.py)
 # Megatron's defaults of multi-latent attention (megatron/training/arguments.py, MLATransformerConfig)
 LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
@@ -170,10 +171,10 @@ def _per_node(keys: Keys) -> tuple[int, str] | None:
 def world_of(launch: Launch, draft: Draft) -> None:
     """Set the ranks from the launcher's counts; what depends on something unknown is left to --gpus."""
     nodes = launch.nodes
-    alone = launch.launcher == "torchrun" and launch.per_node is not None and not launch.unknown
+    alone = launch.launcher in OF_ONE_NODE and launch.per_node is not None and not launch.unknown
     if nodes is None and alone and "world" not in launch.counts:
         nodes = (1, "nnodes 1")
-        draft.assume("nnodes 1 (the default of torchrun)")
+        draft.assume(f"nnodes 1 (the default of {launch.launcher})")
     draft.nodes_times(nodes, launch.per_node)
     world = launch.counts.get("world")
     if world is not None and launch.launcher != "torchrun":
