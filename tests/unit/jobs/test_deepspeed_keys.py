@@ -61,3 +61,14 @@ def test_weights_go_to_host_memory_in_stage_3_alone_and_the_layout_carries_what_
     assert job.layout.offload == expected
     assert any("offload_param has no effect" in note for note in job.notes) == (stage == 2)
     assert job.unpriced() == ()
+
+
+def test_weights_that_go_to_host_memory_without_the_states_leave_the_states_on_the_gpus(tmp_path):
+    zero = {"stage": 3, "offload_param": {"device": "cpu"}}
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero}))
+
+    job = read_job([str(file)])
+
+    assert job.layout.offload == "none"
+    assert any("offload_param without offload_optimizer: states stay on the GPUs" in text for text in job.ignored)

@@ -95,7 +95,7 @@ if [[ $(($MINIBS % PIPELINE_MODEL_PARALLEL)) != 0 ]]; then exit 1; fi
 export INTERLEAVED_PIPELINE=4
 """
 ZERO3 = (
-    '{"zero_optimization": {"stage": 3, "overlap_comm": true, "offload_param": {"device": "cpu"}},'
+    '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}},'
     ' "bf16": {"enabled": "auto"}, "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",'
     ' "gradient_accumulation_steps": "auto"}'
 )

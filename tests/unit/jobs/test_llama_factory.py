@@ -69,6 +69,15 @@ def test_its_command_names_the_file(tmp_path):
     assert (found.world, found.layout.zero, found.layout.mbs) == (4, 3, 2)
 
 
+def test_it_starts_a_rank_on_each_visible_device_of_all_its_nodes(tmp_path):
+    start = "CUDA_VISIBLE_DEVICES=0,1,2,3 FORCE_TORCHRUN=1 {nodes} llamafactory-cli train full.yaml\n"
+    files = {"full.yaml": FORM + FSDP}
+
+    assert job(tmp_path, {**files, "go.sh": start.format(nodes="NNODES=2")}).world == 8
+    assert job(tmp_path, {**files, "go.sh": start.format(nodes="")}).world == 4
+    assert job(tmp_path, {**files, "go.sh": start.format(nodes="NNODES=$OF_THE_SITE")}).world is None
+
+
 LORA = """model_name_or_path: Qwen/Qwen3-8B
 stage: sft
 template: qwen3

@@ -33,7 +33,8 @@ def test_ranks_of_a_ring_and_of_tensor_parallelism_share_a_sequence(tmp_path):
 
     found = job(tmp_path, {"sft.sh": f"{START}{flags} --adam_offload --gradient_checkpointing --lora_rank 16"})
 
-    assert (found.layout.cp, found.layout.tp, found.layout.dp, found.global_batch) == (2, 2, 2, 16)
+    assert (found.engine, found.layout.cp, found.layout.tp, found.layout.dp) == ("deepspeed", 2, 2, 2)
+    assert found.global_batch == 16
     assert (found.layout.offload, found.layout.recompute, found.lora_rank) == ("optimizer", "full", 16)
 
 

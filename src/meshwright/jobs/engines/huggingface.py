@@ -37,6 +37,7 @@ HARMLESS = (
     r"deepspeed\.zero_optimization\.(?:stage3_gather.*|ignore_unused.*|elastic_checkpoint|load_from.*|round_robin.*)",
     r"deepspeed\.(?:checkpoint|memory_breakdown|comms_logger|comms_config|monitor_config|csv_monitor|zero_force.*).*",
 )
+PARAMETERS_ALONE = "states stay on the GPUs; priced with the weights there too, without the time of their copies"
 SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
 NUMBERED = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 MODELS = ("model_name_or_path", "model_name", "config_name", "model", "model_id", "base_model", "model_path")
@@ -50,11 +51,9 @@ def read(sources: Sources, question: JobOptions) -> Job:
     kind = (keys.word("accelerate.distributed_type") or "").upper()
     has = {key.partition(".")[0] for key in keys.values}
     by_deepspeed = sources.launch is not None and sources.launch.launcher == "deepspeed"
-    draft = Draft(
-        "accelerate" if "accelerate" in has or not ("deepspeed" in has or by_deepspeed) else "deepspeed",
-        sources.names,
-        question,
-    )
+    through_accelerate = "accelerate" in has and not by_deepspeed  # whose launcher alone reads its settings
+    of_deepspeed = not through_accelerate and ("deepspeed" in has or by_deepspeed)
+    draft = Draft("deepspeed" if of_deepspeed else "accelerate", sources.names, question)
     if (keys.whole("axolotl.expert_parallel_size") or 1) > 1:
         raise draft.refused(f"{keys.told('axolotl.expert_parallel_size')}: axolotl's split of experts is not read")
     _world(draft, keys, sources)
@@ -199,7 +198,10 @@ def _deepspeed(draft: Draft, keys: Keys) -> None:
         draft.note(f"offload_param has no effect with stage {stage}: it goes with stage 3")
     if "nvme" in {optimizer, parameters}:
         draft.ignore("offload to NVMe: priced as offload to host memory")
-    if parameters and (stage is None or stage == 3):
+    if parameters and not optimizer and (stage is None or stage == 3):
+        draft.offload("none")
+        draft.ignore(f"offload_param without offload_optimizer: {PARAMETERS_ALONE}")
+    elif parameters and (stage is None or stage == 3):
         draft.offload("parameters")
     elif optimizer:
         draft.offload("optimizer")
