@@ -20,7 +20,8 @@ from .values import Opaque, PythonCall
 
 TRAINS = frozenset({"train", "pretrain", "finetune"})
 STARTS = frozenset({"run", "add"})  # of NeMo-Run, with a recipe
-STARTERS = frozenset({"Fire", "run", "notebook_launcher", "spawn"})  # that call a function of the file
+RAYS = "TorchTrainer"  # of Ray Train: it calls a function on each of its workers
+STARTERS = frozenset({"Fire", "run", "notebook_launcher", "spawn", RAYS})  # that call a function of the file
 NEMO_ARGUMENTS = ("model", "data", "trainer", "log", "resume", "optim", "peft")
 ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"})
 # packages whose classes of these names are Hugging Face's own, or made of them
@@ -47,9 +48,11 @@ def program_calls(text: str, where: str, path: Path, walk: Walk) -> tuple[Python
 
 def _started(call: PythonCall, module: PythonModule) -> None:
     """Follow a function of the file that a starter is given (`fire.Fire(main)`, `notebook_launcher(train, ...)`)."""
-    first = call.args[0] if call.args else call.fields.get("function")
+    first = call.args[0] if call.args else call.fields.get("function", call.fields.get("train_loop_per_worker"))
     if call.last in STARTERS and isinstance(first, Opaque) and first.text in module.functions:
         given = call.fields.get("args")
+        if call.last == RAYS:
+            given = [call.fields["train_loop_config"]] if "train_loop_config" in call.fields else []
         module.call(module.functions[first.text], given if isinstance(given, list) else [], {})
 
 
@@ -150,8 +153,24 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
             )
         found |= _held(call)
         if call.last == "notebook_launcher" and isinstance(ranks := call.fields.get("num_processes"), int):
+            found |= {"num_machines": 1, "num_processes": ranks}
+        elif (ranks := _rays_workers(call)) is not None:
             found["num_processes"] = ranks
     return found
+
+
+def _rays_workers(call: PythonCall) -> int | None:
+    """Return the processes that Ray starts for a training, None where they are not known or have no GPU each.
+
+    Source: ray-project/ray:python/ray/air/config.py (ScalingConfig: a worker that uses GPUs has one by default).
+    """
+    scaling = call.fields.get("scaling_config") if call.last == RAYS else None
+    fields = scaling.fields if isinstance(scaling, PythonCall) else {}
+    resources = fields.get("resources_per_worker")
+    gpus = resources.get("GPU", 1) if isinstance(resources, dict) else 1 if resources is None else None
+    workers = fields.get("num_workers")
+    known = type(workers) is int and gpus == 1 and fields.get("use_gpu") is True
+    return workers if known else None
 
 
 def _by_the_library(found: dict[str, Any], calls: list[PythonCall], walk: Walk) -> None:
