@@ -155,7 +155,7 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
         if call.last == "notebook_launcher" and isinstance(ranks := call.fields.get("num_processes"), int):
             found |= {"num_machines": 1, "num_processes": ranks}
         elif (ranks := _rays_workers(call)) is not None:
-            found["num_processes"] = ranks
+            found |= {"num_machines": None, "num_processes": ranks}  # Ray spreads them as it likes
     return found
 
 

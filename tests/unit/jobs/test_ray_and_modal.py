@@ -1,0 +1,41 @@
+"""Programs that hand a training to a service of their own, Ray's trainer and Modal's functions: what they start, where."""
+
+import pytest
+
+from meshwright.errors import InputError
+from tests.unit.jobs.test_strangers import job
+
+RAY = """from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+
+def train(config):
+    model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-8B")
+    tokens = AutoTokenizer.from_pretrained("Qwen/Qwen3-8B")("text", truncation=True, max_length=2048)
+    args = TrainingArguments("out", per_device_train_batch_size=config["batch"], bf16=True, fsdp="full_shard")
+    Trainer(model=model, args=args).train()
+
+
+scaling = ScalingConfig(num_workers=12, use_gpu=True{more})
+TorchTrainer(train, train_loop_config={{"batch": 2}}, scaling_config=scaling).fit()
+"""
+
+
+def test_the_function_that_ray_s_trainer_is_handed_trains_on_its_workers(tmp_path):
+    found = job(tmp_path, {"go.py": RAY.format(more="")})
+
+    assert (found.world, found.layout.zero, found.layout.mbs, found.global_batch) == (12, 3, 2, 24)
+    assert (found.model_name, found.seq_len) == ("Qwen/Qwen3-8B", 2048)
+
+
+@pytest.mark.parametrize("more", [', resources_per_worker={"GPU": 2}', ", resources_per_worker=per_worker()"])
+def test_workers_with_other_than_one_gpu_leave_the_ranks_open(tmp_path, more):
+    assert job(tmp_path, {"go.py": RAY.format(more=more)}).asked == ("--gpus", "--global-batch")
+
+
+def test_a_loop_of_one_s_own_under_ray_is_refused_by_name(tmp_path):
+    text = "from ray.train.torch import TorchTrainer\n\ndef loop():\n    step()\n\nTorchTrainer(loop).fit()\n"
+
+    with pytest.raises(InputError, match="this starts Ray Train beyond TrainingArguments, which is not read"):
+        job(tmp_path, {"go.py": text})
