@@ -230,6 +230,23 @@ class Draft:
         if nodes is not None and per_node is not None:
             self.world = (nodes[0] * per_node[0], f"{nodes[1]} x {per_node[1]} = {nodes[0] * per_node[0]}")
 
+    def copies_by_node(self, told: str, nodes: int | None = None) -> None:
+        """Have states shared inside a node and copied on each, by nodes or ranks of a node: of 8, where none says them.
+
+        So PyTorch's HYBRID_SHARD forms its groups where it is given none (torch/distributed/fsdp/_init_utils.py).
+        """
+        world = self.question.gpus or (None if self.world is None else self.world[0])
+        each = self.gpus_per_node
+        if world is not None and each is None and nodes is None:
+            each = self.question.gpus_per_node or 8
+            self.assume(f"{told}: shards inside nodes of {each}, a copy on each")
+        if world is not None and each:
+            nodes = -(-world // each)
+        if nodes is None:
+            self.note(f"{told} needs the number of ranks")
+        else:
+            self.put("replicas", nodes, f"{told} on {counted(nodes, 'node')}")
+
     def conclude(self, sources: Sources, keys: Keys, harmless: Sequence[str]) -> Job:
         """Return the job, with what was assumed and noted while its files were read and the keys that nobody read."""
         self.assumed = [*dict.fromkeys([*sources.assumed, *self.assumed])]

@@ -131,3 +131,34 @@ def test_flagscales_yaml_is_megatrons(tmp_path):
     found = job(tmp_path, {"train.yaml": yaml}, gpus=8)
 
     assert (found.engine, found.layout.tp, found.layout.pp, found.global_batch) == ("megatron", 2, 2, 16)
+
+
+# --- copies of shards on each node
+
+
+HYBRID = "run_clm.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 --block_size 512 --bf16"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "gpus", "copies"),
+    [
+        ("torchrun --nnodes 4 --nproc_per_node 8", None, 4),
+        ("torchrun --nnodes 4 --nproc_per_node 4", None, 4),
+        ("accelerate launch --num_machines 2 --num_processes 16", None, 2),
+        ("torchrun --nnodes 1 --nproc_per_node 8", None, None),  # one copy: sharded over all
+        ("torchrun --nnodes $N --nproc_per_node 8", 24, 3),
+        ("accelerate launch", 16, 2),
+    ],
+)
+def test_a_hybrid_shard_keeps_a_copy_on_each_node_by_whatever_says_the_nodes(tmp_path, launcher, gpus, copies):
+    script = f'{launcher} {HYBRID} --fsdp "hybrid_shard auto_wrap"\n'
+
+    found = job(tmp_path, {"go.sh": script}, gpus=gpus)
+
+    assert (found.layout.zero, found.layout.replicas) == (3, copies if copies else 1)
+
+
+def test_a_hybrid_shard_of_which_nobody_says_the_nodes_takes_eight_ranks_for_one(tmp_path):
+    found = job(tmp_path, {"go.sh": f'accelerate launch {HYBRID} --fsdp "hybrid_shard"\n'}, gpus=16)
+
+    assert "HYBRID_SHARD: shards inside nodes of 8, a copy on each" in found.assumed

@@ -119,10 +119,8 @@ def _states(draft: Draft, keys: Keys) -> None:
     copies = keys.whole("fsdp_config.data_parallel_replicate_degree", least=1)
     shards = keys.whole("fsdp_config.data_parallel_shard_degree", least=-1)
     world = draft.question.gpus or (draft.world[0] if draft.world else None)
-    if copies is None and "HYBRID" in named:
-        per_node = draft.gpus_per_node or draft.question.gpus_per_node or 8
-        shards = shards if shards and shards > 0 else per_node
-        draft.assume(f"{named}: shards inside nodes of {per_node}, a copy on each (Composer's default)")
+    if copies is None and "HYBRID" in named and not (shards and shards > 0):
+        draft.copies_by_node(named)
     if copies is None and shards and shards > 0 and world is not None and world % shards == 0:
         copies = world // shards
     if copies is not None and copies > 1:

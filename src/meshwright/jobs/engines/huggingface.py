@@ -241,8 +241,7 @@ def _fsdp(draft: Draft, keys: Keys, words: str) -> None:
         draft.assume(f"full sharding (the default of FSDP {version})")
     draft.switches["zero"] = stage
     if named.startswith("HYBRID") and "replicas" not in draft.degrees:
-        machines = keys.whole("accelerate.num_machines", least=1) or 1
-        draft.put("replicas", machines, f"num_machines {machines}")
+        draft.copies_by_node(named, keys.whole("accelerate.num_machines", least=1))
     if (
         keys.switch(f"{prefix}offload_params", f"{mine}offload_params", default=False)
         or "offload" in words.lower().split()
