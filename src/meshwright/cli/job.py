@@ -73,14 +73,12 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
     from ..workload.engines import engine_named
     from ..workload.models import Model
 
-    if question.cluster is None:
-        raise InputError("--cluster: expected a node type of the catalogue or a file, such as --cluster dgx-h100")
     assert job.architecture is not None
     assert job.global_batch is not None
     name = job.model_name or job.architecture.name or "the model"
     request = PlanRequest(
         model=Model(name=name, title=name, source=job.where, description=job.architecture, seq_len=job.seq_len),
-        cluster=question.cluster,
+        cluster=_cluster(job, question.cluster, catalogue),
         gpus=job.world,
         global_batch=job.global_batch,
         seq_len=job.seq_len,
@@ -109,6 +107,21 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
     )
     save_calibration(question.save, question.own, setting.cluster)
     return setting
+
+
+def _cluster(job: "Job", asked: str | None, catalogue: "Catalogue") -> str:
+    """Return the cluster that is asked for, else the node type that the files name; InputError where there is none."""
+    if asked is not None:
+        return asked
+    expected = "--cluster: expected a node type of the catalogue or a file"
+    if job.machines is None:
+        raise InputError(f"{expected}, such as --cluster dgx-h100")
+    try:
+        found = catalogue.node_key(job.machines)
+    except InputError as error:
+        raise InputError(f"{expected}: {job.files[0]} says of its machines {job.machines} alone; {error}") from None
+    say(f"note: --cluster {found}, since {job.files[0]} runs on {job.machines}", err=True)
+    return found
 
 
 def priced_job(job: "Job", setting: "Setting") -> "PricedLayout":

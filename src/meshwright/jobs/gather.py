@@ -100,7 +100,7 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         if function is not None:
             sources.lines[name] = int(function)
     elif kind == "python" and is_sagemaker(text):
-        commands, assumed = estimator_scripts(text, name, Path(path), sources.overrides)
+        commands, sources.machine_type, assumed = estimator_scripts(text, name, Path(path), sources.overrides)
         scripts += [(name if not place else f"{name} ({place + 1})", one) for place, one in enumerate(commands)]
         sources.assumed += assumed
     elif kind == "python":
@@ -113,6 +113,7 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
     elif kind == "yaml" and (manifest := _manifest(name, text)) is not None:
         sources.written |= manifest.files
         sources.machines = manifest.machines or sources.machines
+        sources.machine_type = None if sources.machines is None else sources.machines.type
         scripts += manifest.scripts
     elif kind in {"makefile", "justfile"}:
         sources.recipes[name] = _recipes(name, kind, text, sources), function

@@ -58,7 +58,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     engine_version: str | None = None
     world: Count | None = None  # ranks
     gpus_per_node: Count | None = None
-    gpu: str | None = None  # where the files name one
+    machines: str | None = None  # as the files name them: an instance type, or an accelerator
     layout: JobSplit = JobSplit()
     architecture: Architecture | None = None
     model_name: str | None = None

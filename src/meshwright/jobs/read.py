@@ -71,7 +71,8 @@ def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
 def _job_of(sources: Sources, question: JobOptions) -> Job:
     unwrap(sources)
     asked = msgspec.structs.replace(question, own=own_model(sources))
-    return READERS[reader_name(sources)](sources, asked)
+    job = READERS[reader_name(sources)](sources, asked)
+    return msgspec.structs.replace(job, machines=sources.machine_type)
 
 
 def _only_job(items: Sequence[str], sources: Sources, question: JobOptions) -> Job:

@@ -44,6 +44,7 @@ class Sources:
     unread: str | None = None  # the trainer that a script starts, where it is one that is not read
     python_files: PythonPrograms = field(default_factory=PythonPrograms)
     machines: JobMachines | None = None  # of a manifest
+    machine_type: str | None = None  # an instance type, or an accelerator, that a file names
     recipes: dict[str, tuple[Recipes, str | None]] = field(default_factory=dict)  # of files, and the target asked for
     hostfiles: dict[str, str] = field(default_factory=dict)
     blocks: set[str] = field(default_factory=set)  # names of the scripts that stand in a README

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.files.manifest import gpu_count
+from meshwright.jobs.files.manifest import gpu_count, machine_name
 from meshwright.jobs.files.sagemaker import gpus_of_instance
 from tests.unit.jobs.test_strangers import MEGATRON, job
 
@@ -297,3 +297,30 @@ def test_two_estimators_that_differ_are_not_one_job(tmp_path):
 )
 def test_instances_have_the_gpus_of_their_size(kind, gpus):
     assert gpus_of_instance(kind) == gpus
+
+
+# --- what the machines are
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ("accelerators: H200:8", "H200"),
+        ("accelerators: {A100-80GB: 8}", "A100-80GB"),
+        ("accelerators: {A100: 8, L40S: 8}", None),
+        ("instance_type: p5.48xlarge\n  accelerators: H100:8", "p5.48xlarge"),
+    ],
+)
+def test_a_manifest_names_its_machines_where_it_leaves_no_choice(tmp_path, asked, named):
+    task = sky().replace("accelerators: {A100-80GB: 8}", asked)
+
+    assert job(tmp_path, {"task.yaml": task}).machines == named
+
+
+def test_a_memory_names_no_accelerator():
+    assert [machine_name(one) for one in ("80GB:8", "24GB", {"memory": "80GB"}, {"name": "H100", "count": 8})] == [
+        None,
+        None,
+        None,
+        "H100",
+    ]

@@ -35,6 +35,7 @@ class JobMachines:
     told: tuple[str, str]  # nodes and GPUs of a node, in the manifest's words
     total: int | None = None  # GPUs of all nodes together
     starts_ranks: bool = False  # whether the launcher itself starts a process for each GPU
+    type: str | None = None  # an instance type, or an accelerator, as the manifest names it
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class ManifestKind:
     nodes: str = ""
     gpus: tuple[str, ...] = ()
     total: tuple[str, ...] = ()
+    machine: tuple[str, ...] = ()  # an instance type, before what asks for GPUs by their name
     type: str | None = None  # the value of `type`
     first: str = ""  # commands that run before, in a shell of their own
     jobs: str = ""  # a mapping of several such manifests
@@ -75,6 +77,7 @@ KINDS = (
         variables="envs",
         nodes="num_nodes",
         gpus=("resources.accelerators", "resources.any_of.accelerators", "resources.ordered.accelerators"),
+        machine=("resources.instance_type", "resources.accelerators"),
         first="setup",
         sets=(
             ("SKYPILOT_NUM_NODES", "nodes"),
@@ -90,6 +93,7 @@ KINDS = (
         variables="env",
         nodes="nodes",
         gpus=("resources.gpu",),
+        machine=("resources.gpu",),
         type="task",
         sets=(
             ("DSTACK_NODES_NUM", "nodes"),
@@ -106,6 +110,7 @@ KINDS = (
         variables="environment_variables",
         nodes="resources.instance_count",
         gpus=("distribution.process_count_per_instance",),
+        machine=("resources.instance_type",),
         jobs="jobs",
         starts_ranks=True,
         sets=(("WORLD_SIZE", "total"), ("NODE_RANK", "0"), ("AZUREML_NODE_COUNT", "nodes")),
@@ -209,7 +214,8 @@ def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: Launcher
             found.files[path] = yaml.safe_dump(dict(inner), sort_keys=False)
     told = f"{kind.nodes.rpartition('.')[2]} {nodes} ({name})", f"{gpus} GPUs a node ({name})"
     starts = kind.starts_ranks and gpus is not None
-    found.machines = JobMachines(nodes, gpus, name, told, total if kind.total else None, starts)
+    named = next(filter(None, (machine_name(_at(data, key)) for key in kind.machine)), None)
+    found.machines = JobMachines(nodes, gpus, name, told, total if kind.total else None, starts, named)
 
 
 def _command(value: Any, *, lines: bool) -> str:
@@ -274,6 +280,18 @@ def gpu_count(value: Any) -> int | None:
     numbers = [part for part in parts if re.fullmatch(r"\d{1,6}(?:\.\d+)?", part)]
     count = as_whole(float(numbers[-1])) if numbers else 1
     return count or None
+
+
+def machine_name(value: Any) -> str | None:
+    """Return the accelerator or the instance type that a request for machines names; None for a choice, or none.
+
+    "H100:8", {"H100": 8}, {"name": "H100", "count": 8}, "p5.48xlarge"; "80GB:8" names a memory.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("name") if value.keys() & OF_GPUS else ",".join(map(str, value))
+    name = value.partition(":")[0].strip() if isinstance(value, str) else ""
+    plain = re.fullmatch(r"(?=.*[A-Za-z])[\w.-]+", name) and not re.fullmatch(r"[\d.]+\s*[GMT]i?B", name)
+    return name if plain else None
 
 
 def _first(data: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:

@@ -32,12 +32,19 @@ def is_sagemaker(text: str) -> bool:
     return IMPORTS.search(text) is not None and "instance_type" in text
 
 
-def estimator_scripts(text: str, where: str, path: Path, variables: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the commands of the estimators that a Python file makes, as scripts, and what was assumed."""
+def estimator_scripts(
+    text: str, where: str, path: Path, variables: Mapping[str, str]
+) -> tuple[list[str], str | None, list[str]]:
+    """Return the commands of the estimators that a Python file makes, as scripts, their machines, and what was assumed.
+
+    The machines are an instance type, by Amazon's name for it elsewhere; None where it is not the same for all.
+    """
     walk = Walk(variables=variables)
     _, calls = program_calls(text, where, path, walk)
-    found = [script for call in calls if (script := _script(call)) is not None]
-    return list(dict.fromkeys(found)), walk.assumed
+    found = {script: _settings(call).get("instance_type") for call in calls if (script := _script(call)) is not None}
+    kinds = set(found.values())
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return list(found), kind.removeprefix("ml.") if isinstance(kind, str) else None, walk.assumed
 
 
 def gpus_of_instance(kind: Any) -> int | None:
@@ -46,12 +53,18 @@ def gpus_of_instance(kind: Any) -> int | None:
     return next((count for pattern, count in table if isinstance(kind, str) and pattern.fullmatch(kind)), None)
 
 
-def _script(call: PythonCall) -> str | None:
-    """Return the command that an estimator runs, None for a call of another kind."""
+def _settings(call: PythonCall) -> dict[str, Any]:
+    """Return the settings of an estimator, those in parts of a ModelTrainer among them."""
     given = dict(call.fields)
-    for part in ("source_code", "compute"):  # of a ModelTrainer
+    for part in ("source_code", "compute"):
         inner = given.get(part)
         given |= inner.fields if isinstance(inner, PythonCall) else {}
+    return given
+
+
+def _script(call: PythonCall) -> str | None:
+    """Return the command that an estimator runs, None for a call of another kind."""
+    given = _settings(call)
     entry = given.get("entry_point", given.get("entry_script"))
     if not isinstance(entry, str) or not given.keys() & {"instance_type", "instance_count"}:
         return None
