@@ -18,6 +18,8 @@ from .shell.state import Started
 Count = tuple[int, str]
 Owner = Callable[[str, Sequence[str]], str | None]  # the engine of a program and its arguments, None for no known one
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
+# Determined AI's launchers start a rank on each slot of a trial (determined-ai/determined:harness/determined/launch)
+OF_SLOTS = {"determined.launch.torch_distributed": "determined", "determined.launch.deepspeed": "determined"}
 # flags of a launcher (underscores as dashes) and what they count
 COUNTS = {
     "nnodes": "nodes",
@@ -62,7 +64,7 @@ OF_FILES = frozenset(
         *("git", "gsutil", "aws", "patch", "dos2unix", "tee", "zip", "stat"),
     )
 )
-OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate"})  # launchers that start nothing but a training
+OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate", "determined"})  # launchers that start nothing but a training
 STARTS_TASKS = frozenset({"srun", "mpirun", "mpiexec"})  # whose tasks are what stands behind them
 LAUNCHERS = STARTS_TASKS | {"torchrun", "deepspeed"}
 HANDED = LAUNCHERS | {"accelerate", "composer"}  # what a command of one's own hands on behind `--`
@@ -316,13 +318,13 @@ def _launcher(words: Sequence[str]) -> tuple[int, str]:
             continue
         if name in {"torchrun", "deepspeed"} or word in MODULES:
             return place, "deepspeed" if name == "deepspeed" else "torchrun"
-        if name == "composer":
-            return place, "composer"
+        if name == "composer" or name in OF_SLOTS:
+            return place, OF_SLOTS.get(name, name)
         if name == "tune" and words[place + 1 : place + 2] == ["run"]:  # torchtune's: torchrun, with its options
             return place + 1, "torchrun"
         if name == "accelerate" and words[place + 1 : place + 2] == ["launch"]:
             return place + 1, "accelerate"
-        runs_module = name == "-m" and place + 1 < len(words) and words[place + 1] not in MODULES
+        runs_module = name == "-m" and place + 1 < len(words) and words[place + 1] not in {*MODULES, *OF_SLOTS}
         if name.endswith(".py") or runs_module:
             break
         if PYTHON.match(name):

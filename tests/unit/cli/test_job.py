@@ -314,3 +314,30 @@ def test_a_comparison_beside_a_job_is_refused_with_what_comes_near_to_it(capsys)
     both = answer(capsys, *MEGATRON, "--compare", "dgx-h100,dgx-h200", code=2).err
 
     assert "--job is priced on one --cluster after another" in both
+
+ESTIMATOR = """from sagemaker.pytorch import PyTorch
+
+PyTorch(entry_point="tune.py", instance_type="{kind}", instance_count=2, hyperparameters={{
+    "model_name_or_path": "Qwen/Qwen3-8B", "max_length": 2048, "per_device_train_batch_size": 1, "bf16": True,
+    "fsdp": "full_shard"}}, distribution={{"torch_distributed": {{"enabled": True}}}}).fit()
+"""
+
+
+def test_an_instance_type_that_the_files_name_is_the_cluster_where_none_is_given(capsys, tmp_path):
+    file = tmp_path / "start.py"
+    file.write_text(ESTIMATOR.format(kind="ml.p4d.24xlarge"))
+
+    found = answer(capsys, "plan", "--job", str(file), "--json")
+
+    assert "note: --cluster aws-p4d, since start.py runs on p4d.24xlarge" in found.err
+    assert json.loads(found.out)["job"]["machines"] == "p4d.24xlarge"
+
+
+def test_a_cluster_that_is_asked_for_is_told_with_the_machines_that_the_files_name(capsys, tmp_path):
+    file = tmp_path / "start.py"
+    file.write_text(ESTIMATOR.format(kind="ml.g5.12xlarge"))
+
+    found = answer(capsys, "plan", "--job", str(file), "--json", code=2)
+
+    assert "--cluster: expected a node type of the catalogue or a file: start.py says of its machines" in found.err
+    assert "g5.12xlarge" in found.err

@@ -324,3 +324,22 @@ def test_a_memory_names_no_accelerator():
         None,
         "H100",
     ]
+
+
+TRIAL = """name: tune
+resources:
+  slots_per_trial: {slots}
+searcher: {{name: single, max_length: {{batches: 100}}, metric: loss}}
+environment:
+  environment_variables: [MBS=2]
+entrypoint: >-
+  python3 -m determined.launch.torch_distributed
+  python3 tune.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size $MBS --max_length 512 --bf16
+"""
+
+
+def test_a_trial_of_determined_trains_on_its_slots(tmp_path):
+    found = job(tmp_path, {"trial.yaml": TRIAL.format(slots=16)})
+
+    assert (found.engine, found.world, found.layout.zero, found.layout.mbs) == ("accelerate", 16, 0, 2)
+    assert found.global_batch == 32

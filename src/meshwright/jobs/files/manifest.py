@@ -3,6 +3,7 @@
 `KINDS` is a table of where each launcher keeps these; Kubernetes, whose objects nest, has `kubernetes`. A manifest of
 no kind that is known gives its command alone. Sources: skypilot-org/skypilot:docs/source/reference/yaml-spec.rst,
 dstackai/dstack:docs/docs/reference/dstack.yml/task.md, Azure's commandJob.schema.json, MosaicML's mcli documentation,
+determined-ai/determined:docs/reference/training/experiment-config-reference.rst,
 compose-spec/compose-spec:05-services.md and deploy.md.
 """
 
@@ -124,6 +125,13 @@ KINDS = (
         total=("compute.gpus", "compute.num_accelerators"),
         files=(("parameters", "/mnt/config/parameters.yaml"),),
         sets=(("WORLD_SIZE", "total"), ("NODE_RANK", "0")),
+    ),
+    ManifestKind(  # nodes are as large as its agents are
+        "Determined AI",
+        command="entrypoint",
+        beside=("resources.slots_per_trial",),
+        variables="environment.environment_variables",
+        total=("resources.slots_per_trial",),
     ),
     ManifestKind(  # of several nodes each has its own
         "Docker Compose",
