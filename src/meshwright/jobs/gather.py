@@ -16,6 +16,7 @@ from .files.justfile import parse_justfile
 from .files.kubernetes import is_kubernetes, parse_kubernetes
 from .files.makefile import parse_makefile
 from .files.manifest import LauncherManifest, command_of_other, launcher_manifest
+from .files.modal import is_modal, modal_functions
 from .files.notebook import parse_notebook
 from .files.recipes import Recipes, markdown_blocks
 from .files.sagemaker import estimator_scripts, is_sagemaker
@@ -103,6 +104,8 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         commands, sources.machine_type, assumed = estimator_scripts(text, name, Path(path), sources.overrides)
         scripts += [(name if not place else f"{name} ({place + 1})", one) for place, one in enumerate(commands)]
         sources.assumed += assumed
+    elif kind == "python" and is_modal(text) and _take_functions(name, text, path, sources, scripts):
+        pass
     elif kind == "python":
         sources.python_files.given.append(PythonProgram(name, text, Path(path), function))
     elif kind == "notebook":
@@ -111,10 +114,7 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         sources.written |= notebook.files
         sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
     elif kind == "yaml" and (manifest := _manifest(name, text)) is not None:
-        sources.written |= manifest.files
-        sources.machines = manifest.machines or sources.machines
-        sources.machine_type = None if sources.machines is None else sources.machines.type
-        scripts += manifest.scripts
+        _take_manifest(manifest, sources, scripts)
     elif kind in {"makefile", "justfile"}:
         sources.recipes[name] = _recipes(name, kind, text, sources), function
         scripts.append((name, ""))  # the target is chosen where all files are known
@@ -131,6 +131,21 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
 def _manifest(name: str, text: str) -> LauncherManifest | None:
     """Return what a manifest of a launcher runs, None for another YAML."""
     return parse_kubernetes(name, text) if is_kubernetes(text) else launcher_manifest(name, text)
+
+
+def _take_manifest(manifest: LauncherManifest, sources: Sources, scripts: list[tuple[str, str]]) -> None:
+    sources.written |= manifest.files
+    sources.machines = manifest.machines or sources.machines
+    sources.machine_type = None if sources.machines is None else sources.machines.type
+    scripts += manifest.scripts
+
+
+def _take_functions(name: str, text: str, path: str, sources: Sources, scripts: list[tuple[str, str]]) -> bool:
+    """Take the commands that functions of Modal's start; return whether there are any."""
+    functions, assumed = modal_functions(text, name, Path(path), sources.overrides)
+    _take_manifest(functions, sources, scripts)
+    sources.assumed += assumed if functions.scripts else []
+    return bool(functions.scripts)
 
 
 def _take_commands(document: Document, sources: Sources, scripts: list[tuple[str, str]]) -> bool:

@@ -64,7 +64,7 @@ OF_FILES = frozenset(
         *("git", "gsutil", "aws", "patch", "dos2unix", "tee", "zip", "stat"),
     )
 )
-OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate", "determined"})  # launchers that start nothing but a training
+OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate", "determined"})  # that start nothing but a training
 STARTS_TASKS = frozenset({"srun", "mpirun", "mpiexec"})  # whose tasks are what stands behind them
 LAUNCHERS = STARTS_TASKS | {"torchrun", "deepspeed"}
 HANDED = LAUNCHERS | {"accelerate", "composer"}  # what a command of one's own hands on behind `--`

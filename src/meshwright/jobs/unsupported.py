@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
 PYTHON: tuple[tuple[str, str], ...] = (
     ("Lightning", r"^\s*(?:import|from) (?:lightning|pytorch_lightning)\b"),
     ("Composer", r"^\s*(?:import|from) composer\b"),
+    ("a function of Modal's that starts no command", r"^\s*(?:import|from) modal\b"),
     ("Ray Train beyond TrainingArguments", r"^\s*(?:import|from) ray\.train\b"),
     ("torchtune", r"^\s*(?:import|from) torchtune\b"),
     ("OLMo-core", r"^\s*(?:import|from) olmo_core\b"),

@@ -315,6 +315,7 @@ def test_a_comparison_beside_a_job_is_refused_with_what_comes_near_to_it(capsys)
 
     assert "--job is priced on one --cluster after another" in both
 
+
 ESTIMATOR = """from sagemaker.pytorch import PyTorch
 
 PyTorch(entry_point="tune.py", instance_type="{kind}", instance_count=2, hyperparameters={{
@@ -335,9 +336,9 @@ def test_an_instance_type_that_the_files_name_is_the_cluster_where_none_is_given
 
 def test_a_cluster_that_is_asked_for_is_told_with_the_machines_that_the_files_name(capsys, tmp_path):
     file = tmp_path / "start.py"
-    file.write_text(ESTIMATOR.format(kind="ml.g5.12xlarge"))
+    file.write_text(ESTIMATOR.format(kind="ml.p3.8xlarge"))
 
     found = answer(capsys, "plan", "--job", str(file), "--json", code=2)
 
     assert "--cluster: expected a node type of the catalogue or a file: start.py says of its machines" in found.err
-    assert "g5.12xlarge" in found.err
+    assert "p3.8xlarge" in found.err

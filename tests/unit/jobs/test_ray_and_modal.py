@@ -39,3 +39,53 @@ def test_a_loop_of_one_s_own_under_ray_is_refused_by_name(tmp_path):
 
     with pytest.raises(InputError, match="this starts Ray Train beyond TrainingArguments, which is not read"):
         job(tmp_path, {"go.py": text})
+
+
+MODAL = """import subprocess
+
+import modal
+
+app = modal.App("tune")
+GPUS = 4
+
+
+@app.function(gpu="L40S")
+def look():
+    subprocess.run(["nvidia-smi"])
+
+
+@app.function(gpu=f"H100:{{GPUS}}", timeout=3600){cluster}
+def train():
+    subprocess.run({command}, check=True)
+
+
+@app.local_entrypoint()
+def main():
+    train.remote()
+"""
+WORDS = '["torchrun", "--nproc-per-node", str(GPUS), "tune.py", "--per_device_train_batch_size", "2", "--bf16", '
+WORDS += '"--model_name_or_path", "Qwen/Qwen3-8B", "--max_length", "1024"]'
+
+
+def test_a_function_of_modal_starts_its_command_on_the_gpus_that_it_asks_for(tmp_path):
+    found = job(tmp_path, {"go.py": MODAL.format(command=WORDS, cluster="")})
+
+    assert (found.world, found.layout.mbs, found.global_batch, found.machines) == (4, 2, 8, "H100")
+
+
+def test_containers_of_a_cluster_are_nodes(tmp_path):
+    cluster = "\n@modal.experimental.clustered(size=3)"
+
+    assert job(tmp_path, {"go.py": MODAL.format(command=WORDS, cluster=cluster)}).world == 12
+
+
+def test_a_function_of_modal_that_trains_without_a_command_is_refused_by_name(tmp_path):
+    with pytest.raises(InputError, match="a function of Modal's that starts no command, which is not read"):
+        job(tmp_path, {"go.py": MODAL.format(command="command()", cluster="").replace('["nvidia-smi"]', "look")})
+
+
+def test_functions_that_ask_for_different_gpus_leave_them_open(tmp_path):
+    text = MODAL.format(command=WORDS.replace("str(GPUS)", '"gpu"'), cluster="")
+    text = text.replace('["nvidia-smi"]', '["python", "fetch.py"]')
+
+    assert (job(tmp_path, {"go.py": text}).world, job(tmp_path, {"go.py": text}).machines) == (None, None)

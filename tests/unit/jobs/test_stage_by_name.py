@@ -32,7 +32,11 @@ def test_a_name_of_stage_and_offload_alone_is_understood(path, stage, offloaded)
 @pytest.mark.parametrize(
     ("path", "part", "told"),
     [
-        ("zero3_bf16_cpuoffload_params.json", "offload_param", "ZeRO 3 in bf16 with offload of parameters to host memory"),
+        (
+            "zero3_bf16_cpuoffload_params.json",
+            "offload_param",
+            "ZeRO 3 in bf16 with offload of parameters to host memory",
+        ),
         ("z3_offload_optimizer.json", "offload_optimizer", "ZeRO 3 with offload of optimizer states to host memory"),
     ],
 )
