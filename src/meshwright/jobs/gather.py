@@ -296,7 +296,7 @@ def _read_trainer(program: PythonProgram, sources: Sources, place: dict[str, Any
     if found is None and sources.launch is None and not sources.documents:
         raise InputError(f"{program.name}: makes no TrainingArguments; give the script that starts it")
     if found is not None:
-        ranks = {name: found.pop(name) for name in ("num_machines", "num_processes") if name in found}
+        ranks: dict[str, Any] = {name: found.pop(name) for name in ("num_machines", "num_processes") if name in found}
         sources.documents.insert(0, Document(program.name, "python", found))
         if ranks:
             sources.documents.append(Document(program.name, "python", ranks))

@@ -49,3 +49,26 @@ def test_a_network_of_one_activation_has_no_gate(tmp_path, activations, gated):
     job = launched(tmp_path, "base_emb_dim=1024", f"'mlp_activations={activations}'")
 
     assert job.architecture.gated is gated
+
+
+WHOLE = "model_name=llama3.1-405b per_device_batch_size=1 max_target_length=8192 remat_policy=full hardware=gpu"
+MESH = "dcn_fsdp_parallelism=4 ici_fsdp_parallelism=8"
+
+
+def test_a_yaml_that_is_not_here_is_not_needed_where_the_command_says_all_that_is_priced(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(f"python3 -m MaxText.train MaxText/configs/models/own.yml {WHOLE} {MESH}\n")
+
+    job = read_job([str(script)])
+
+    assert (job.world, job.layout.dp, job.layout.zero, job.global_batch, job.seq_len) == (32, 32, 3, 32, 8192)
+    assert "own.yml is not here: the rest, precision too, is taken as in base.yml" in job.assumed
+
+
+@pytest.mark.parametrize("left", [WHOLE, f"{WHOLE.replace('remat_policy=full ', '')} {MESH}"])
+def test_a_yaml_that_is_not_here_is_asked_for_where_the_command_leaves_some_of_it_open(tmp_path, left):
+    script = tmp_path / "run.sh"
+    script.write_text(f"python3 -m MaxText.train MaxText/configs/models/own.yml {left}\n")
+
+    with pytest.raises(InputError, match=r"names own\.yml, which is not here"):
+        read_job([str(script)])

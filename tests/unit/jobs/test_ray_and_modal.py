@@ -1,4 +1,4 @@
-"""Programs that hand a training to a service of their own, Ray's trainer and Modal's functions: what they start, where."""
+"""Programs that hand a training on, to Ray's workers and Modal's containers: what is started, and where."""
 
 import pytest
 

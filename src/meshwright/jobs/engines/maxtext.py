@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import PurePath
 
 import msgspec
 
@@ -14,6 +15,7 @@ from ..launch import assignments_of
 from ..models import catalogue_name
 from ..optimizers import OF_TWO_TYPES, read_optimizer
 from ..savings import HALF, SINGLE_MOMENTS, dtype_of
+from ..shell.marks import shown
 from ..sources import Sources, plain_value
 
 HARMLESS = (
@@ -72,6 +74,8 @@ SIZES = {
     "moe_intermediate_size": "base_moe_mlp_dim",
 }
 
+# what a command must say itself where the YAML that it names is not here
+PRICED = frozenset({"model_name", "per_device_batch_size", "max_target_length", "remat_policy"})
 # what base.yml has (AI-Hypercomputer/maxtext 0.2.5)
 BASE_SIZES = {
     "num_hidden_layers": 16,
@@ -109,7 +113,10 @@ def _keys(sources: Sources) -> Keys:
         for word in launch.arguments:
             own = word.endswith((".yml", ".yaml")) and "=" not in word and not word.endswith("base.yml")
             if own and sources.document(word) is None:
-                raise sources.absent(word)
+                if not given.keys() >= PRICED or not any(key.startswith(("ici_", "dcn_")) for key in given):
+                    raise sources.absent(word)
+                absent = PurePath(shown(word)).name
+                sources.assumed.append(f"{absent} is not here: the rest, precision too, is taken as in base.yml")
     values, origin = sources.settings()
     for key, text in given.items():
         values[key], origin[key] = plain_value(text), launch.where if launch is not None else ""

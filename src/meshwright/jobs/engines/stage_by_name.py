@@ -1,7 +1,8 @@
 """Names of DeepSpeed configurations that are not at hand: the stage of ZeRO and the offload that they say.
 
 Publishers name these files by it: hiyouga/LLaMA-Factory:examples/deepspeed (ds_z3_offload_config.json),
-axolotl-ai-cloud/axolotl:deepspeed_configs (zero2.json, zero3_bf16_cpuoffload_params.json), allenai/open-instruct:configs/ds_configs.
+axolotl-ai-cloud/axolotl:deepspeed_configs (zero3_bf16_cpuoffload_params.json),
+allenai/open-instruct:configs/ds_configs.
 """
 
 import re
