@@ -36,6 +36,19 @@ VOXTRAL = (
     *(("hidden_size", 3072), ("intermediate_size", 8192), ("num_hidden_layers", 30), ("num_key_value_heads", 8)),
     *(("head_dim", 128), ("vocab_size", 131072), ("max_position_embeddings", 131072)),
 )
+VOXTRAL_REALTIME = (
+    *(("hidden_size", 3072), ("intermediate_size", 9216), ("num_hidden_layers", 26), ("num_attention_heads", 32)),
+    *(("num_key_value_heads", 8), ("head_dim", 128), ("vocab_size", 131072), ("max_position_embeddings", 131072)),
+    ("sliding_window", 8192),
+)
+GLM_ASR = (
+    *(("hidden_size", 2048), ("intermediate_size", 6144), ("num_hidden_layers", 28), ("num_attention_heads", 16)),
+    *(("num_key_value_heads", 4), ("vocab_size", 59264), ("max_position_embeddings", 8192)),
+)
+PHI4 = (
+    *(("hidden_size", 3072), ("intermediate_size", 8192), ("num_hidden_layers", 32), ("num_attention_heads", 32)),
+    *(("num_key_value_heads", 8), ("vocab_size", 200064), ("max_position_embeddings", 131072)),
+)
 COMPOSITES: dict[str, Composite] = {
     "llava": Composite("llama", vision.llava, whose="either"),
     "llava_next": Composite("llama", vision.llava_next),
@@ -125,6 +138,26 @@ COMPOSITES: dict[str, Composite] = {
     "qwen3_omni_moe_thinker": Composite("qwen3_omni_moe_text", vision.qwen3_vl, sound.qwen3_omni),
     "qwen2_audio": Composite("qwen2", sound=sound.qwen2_audio, whose="nobody"),
     "voxtral": Composite("llama", sound=sound.voxtral, whose="nobody", sizes=VOXTRAL),
+    **dict.fromkeys(
+        ("audioflamingo3", "musicflamingo"), Composite("qwen2", sound=sound.audio_flamingo, beside=("projector_bias",))
+    ),
+    "glmasr": Composite("llama", sound=sound.glm_asr, tied=True, sizes=GLM_ASR),
+    "qwen3_asr": Composite("qwen3", sound=sound.qwen3_asr, tied=True),
+    "voxtral_realtime": Composite(
+        "voxtral_realtime_text",
+        sound=sound.voxtral_realtime,
+        tied=True,
+        sizes=VOXTRAL_REALTIME,
+        beside=("downsample_factor", "audio_length_per_tok", "default_num_delay_tokens"),
+    ),
+    **dict.fromkeys(
+        ("phi4_multimodal", "phi4mm"),
+        Composite("phi3", vision_of_2026.phi4_multimodal, sound.phi4_multimodal, sizes=PHI4),
+    ),
+    "hyperclovax_vision_v2": Composite("hyperclovax", vision.hyperclovax, tied=True),
+    "gemma3n": Composite("gemma3n_text", vision_of_2026.gemma3n, sound.gemma3n, tied=True),
+    "video_llama_3": Composite("qwen2", vision.video_llama, whose="either"),
+    "cosmos3_edge": Composite("cosmos3_edge_text", vision_of_2026.cosmos3_edge, beside=("projector_hidden_size",)),
     "ernie4_5_vl_moe": Composite("ernie4_5_vl_moe_text", vision.ernie_vl_tower, tied=True),
     "paddleocr_vl": Composite("paddleocr_vl_text", vision.paddleocr, tied=True, whose="either"),
     "aya_vision": Composite(

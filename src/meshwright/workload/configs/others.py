@@ -68,6 +68,17 @@ def molmo2(c: ConfigReader, traits: Traits) -> Architecture:
     return made(c, traits, layers, beside_parameters=rows * c.whole("hidden_size"))
 
 
+def voxtral_realtime(c: ConfigReader, traits: Traits) -> Architecture:
+    """Return the text model of Voxtral Realtime: each layer scales its stream by the delay, through 32 columns."""
+    hidden = c.whole("hidden_size")
+    layers = [
+        msgspec.structs.replace(run.layer, small=run.layer.small + 2 * 32 * hidden)  # of one delay, not of tokens
+        for run in decoder(c, traits).runs
+        for _ in range(run.count)
+    ]
+    return made(c, traits, layers)
+
+
 def mpt(c: ConfigReader) -> Architecture:
     """Return MPT: keys of the attention in an object of their own."""
     hidden, inside = c.whole("hidden_size"), c.part("attn_config")

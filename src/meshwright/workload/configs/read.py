@@ -18,6 +18,7 @@ from .composites import COMPOSITES
 from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
+from .published import FORMS
 from .reader import ConfigReader, is_empty
 
 HEADS = (
@@ -218,6 +219,9 @@ def _text_alone(config: Mapping[str, Any], kind: str, where: str) -> Described:
 
 
 def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
+    if kind in FORMS:
+        kind, form = FORMS[kind]
+        config = form(config)
     composite = COMPOSITES[kind]
     inside = _inside(config)
     rest = {key: value for key, value in config.items() if key not in {*ENCODERS, inside}}

@@ -58,6 +58,99 @@ def voxtral(c: ConfigReader, text: int) -> int:
     return whisper_sound(c) + c.whole("max_source_positions") * width + text * (c.whole("intermediate_size") + text)
 
 
+def audio_flamingo(c: ConfigReader, text: int) -> int:
+    """Return Whisper's encoder with its table of positions, and two projections."""
+    width, bias = c.whole("hidden_size"), c.flag("projector_bias", default=True)
+    places = c.whole("max_source_positions") * width
+    return whisper_sound(c) + places + text * (width + bias + text + bias)
+
+
+def glm_asr(c: ConfigReader, text: int) -> int:
+    """Return Whisper's encoder with rotary positions, and two projections of joined frames."""
+    c.skip("max_position_embeddings")
+    inner = 2 * text
+    return whisper_sound(c) + inner * (c.whole("intermediate_size") + 1) + text * (inner + 1)
+
+
+def voxtral_realtime(c: ConfigReader, text: int) -> int:
+    """Return Voxtral Realtime's encoder: gated networks, heads of any width, and two projections of joined frames."""
+    width, inner, bins = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("num_mel_bins")
+    wide = c.whole("num_attention_heads") * c.whole("head_dim")
+    c.skip(
+        "vocab_size", "max_position_embeddings", "sliding_window", "default_num_delay_tokens", "audio_length_per_tok"
+    )
+    layer = 4 * width * wide + 2 * wide + width + 3 * width * inner + width + 2 * width
+    convolutions = width * (3 * bins + 1) + width * (3 * width + 1)
+    joined = c.whole("downsample_factor", 4) * width
+    return convolutions + c.layers() * layer + width + text * (joined + text)
+
+
+def qwen3_asr(c: ConfigReader, text: int) -> int:
+    """Return Qwen3-Omni's encoder with a table of positions that is no parameter."""
+    c.skip("max_position_embeddings")
+    return qwen3_omni(c, text)
+
+
+def phi4_multimodal(c: ConfigReader, text: int) -> int:
+    """Return the Conformer of Phi-4-multimodal, and two projections each for sound alone and beside images."""
+    width, inner, count = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("num_blocks")
+    deep, out, times = (c.whole(name) for name in ("depthwise_separable_out_channel", *PHI4_CONV))
+    channels, bins, steps = (
+        c.whole("nemo_conv_channels"),
+        c.whole("input_size"),
+        c.whole("time_reduction").bit_length() - 1,
+    )
+    if c.whole("time_reduction") != 2**steps or deep != width or out != width:
+        raise ValueError("time_reduction: expected a power of 2, and as many channels of convolutions as hidden_size")
+    c.skip("chunk_size", "left_chunk", "feature_layer", "nemo_final_size", "audio_token_id", "conv_glu_type")
+    for _ in range(steps):
+        bins = (bins - 1) // 2 + 1
+    network = 2 * width + 2 * inner * (width + 1) + width * (inner + 1)
+    attention = 4 * width * (width + 1) + 2 * width
+    depthwise = times * width * (c.whole("kernel_size") + 1) + deep * (times * width + 1)
+    convolution = 2 * width + 2 * out * (width + 1) + 2 * out + depthwise + out * (width + 1)
+    layer = 2 * network + attention + convolution + 2 * width
+    first = channels * (9 + 1) + (steps - 1) * channels * (9 + 1 + channels + 1) + width * (channels * bins + 1)
+    buckets = c.whole("bias_max_distance") * (1 if c.flag("bias_symmetric") else 2)
+    joined = width * c.whole("downsample_rate", 1)
+    ends = buckets * c.whole("num_attention_heads") + 2 * text * (joined + 1 + text + 1)
+    return first + count * layer + ends + c.whole("adapter_weights", 0)
+
+
+PHI4_CONV = ("ext_pw_out_channel", "depthwise_multiplier")
+
+
+def gemma3n(c: ConfigReader, text: int) -> int:
+    """Return Gemma 3n's Conformer behind two convolutions, and its table of hard tokens with a projection."""
+    width, bins = c.whole("hidden_size"), c.whole("input_feat_size")
+    channels, kernels, strides = (
+        c.value(f"sscp_conv_{name}") for name in ("channel_size", "kernel_size", "stride_size")
+    )
+    if not all(isinstance(told, list | tuple) and len(told) == 2 for told in (channels, kernels, strides)):
+        raise ValueError("sscp_conv_channel_size, sscp_conv_kernel_size, sscp_conv_stride_size: expected two of each")
+    c.skip(*(f"conf_{name}" for name in ("reduction_factor", "residual_weight", "attention_logit_cap")))
+    c.skip(*(f"conf_attention_{name}" for name in ("chunk_size", "context_left", "context_right")))
+    c.skip("gradient_clipping", "vocab_offset", "sscp_conv_group_norm_eps")
+    found, before = 0, 1
+    for out, kernel, stride in zip(channels, kernels, strides, strict=True):
+        found += out * before * kernel[0] * kernel[1] + out
+        before, bins = out, (bins + 2 - kernel[1]) // stride[1] + 1
+    heads = c.whole("conf_num_attention_heads")
+    if not heads or width % heads:
+        raise ValueError(f"conf_num_attention_heads: {heads} does not divide hidden_size {width}")
+    network = 8 * width * width + 2 * width
+    attention = 5 * width * width + width // heads + 2 * width
+    convolution = 3 * width * width + width * c.whole("conf_conv_kernel_size") + 2 * width
+    layers = c.whole("conf_num_hidden_layers") * (2 * network + attention + convolution + width)
+    return found + width * before * bins + layers + hard_tokens(c, text)
+
+
+def hard_tokens(c: ConfigReader, text: int) -> int:
+    """Return a table of tokens that stand for images or sound, two norms, and what projects them."""
+    width = c.whole("hidden_size")
+    return c.whole("vocab_size") * width + 2 * width + width * text
+
+
 def qwen2_5_omni(c: ConfigReader, text: int) -> int:
     """Return Whisper's encoder, two vectors that begin and end sound, and one projection."""
     width, out = c.whole("hidden_size"), c.whole("output_dim")

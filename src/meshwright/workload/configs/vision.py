@@ -167,6 +167,15 @@ def idefics3(c: ConfigReader, text: int) -> int:
     return tower + c.whole("scale_factor", 2) ** 2 * width * text
 
 
+def video_llama(c: ConfigReader, text: int) -> int:
+    """Return VideoLLaMA 3's encoder, SigLIP's with rotary positions and no pooling, and two projections."""
+    only(c, "video_llama_3_vision")
+    width, pixels = c.whole("hidden_size"), c.whole("channels", 3) * c.whole("patch_size") ** 2
+    c.whole("num_attention_heads")
+    tower = width * (pixels + 1) + c.layers() * block(width, c.whole("intermediate_size")) + 2 * width
+    return tower + text * (width + 1 + text + 1)
+
+
 def gemma3(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder and a projection behind a norm."""
     only(c, "siglip_vision_model")
@@ -212,6 +221,11 @@ def qwen2_5_vl(c: ConfigReader, text: int) -> int:
     layers = c.whole("num_hidden_layers") * block(width, c.whole("intermediate_size"), gated=True, norm_bias=False)
     c.whole("num_attention_heads")
     return _qwen_patch(c, width) + layers + width + merged * (merged + 1) + out * (merged + 1)
+
+
+def hyperclovax(c: ConfigReader, text: int) -> int:
+    """Return the encoder of HyperCLOVA X Vision 2: that of Qwen2.5-VL, and one projection."""
+    return qwen2_5_vl(c, text) + text * (c.whole("out_hidden_size") + 1)
 
 
 def exaone4_5(c: ConfigReader, text: int) -> int:

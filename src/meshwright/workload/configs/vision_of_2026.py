@@ -4,7 +4,8 @@ Each function takes the keys of `vision_config` and the width of the text model.
 """
 
 from .reader import ConfigReader
-from .vision import block
+from .sound import hard_tokens
+from .vision import block, siglip
 
 
 def _network(width: int, inner: int, out: int, *, bias: bool = True) -> int:
@@ -142,6 +143,33 @@ def molmo2_tower(c: ConfigReader, text: int) -> int:
         "mlp_bias"
     )
     return width * (c.whole("num_position_embeddings") + patch_of(c) + 1) + count * layer + pooled + gated
+
+
+def cosmos3_edge(c: ConfigReader, text: int) -> int:
+    """Return the encoder of Cosmos 3 Edge, SigLIP 2's without pooling, and two projections of merged patches."""
+    width, merged = c.whole("hidden_size"), c.whole("spatial_merge_size") ** 2 * c.whole("hidden_size")
+    ends = width * (patch_of(c) + 1 + c.whole("num_patches")) + 2 * width + 2 * width
+    return ends + layers_of(c) + _network(merged, c.whole("projector_hidden_size"), text)
+
+
+def phi4_multimodal(c: ConfigReader, text: int) -> int:
+    """Return the SigLIP encoder of Phi-4-multimodal, the vectors that end rows and images, and two projections."""
+    width = c.whole("hidden_size")
+    c.skip("crop_size", "feature_layer", "image_token_id")
+    return siglip(c) + 2 * width + _network(width, text, text) + c.whole("adapter_weights", 0)
+
+
+# weights of timm's mobilenetv5_300m_enc, the one encoder of images that Gemma 3n is published with
+MOBILENET_V5 = 294_284_096
+
+
+def gemma3n(c: ConfigReader, text: int) -> int:
+    """Return Gemma 3n's encoder, whose sizes lie in timm and not in the file, and its table of hard tokens."""
+    named = c.value("architecture", "mobilenetv5_300m_enc")
+    if named != "mobilenetv5_300m_enc" or c.value("model_args"):
+        raise ValueError(f"architecture, model_args: expected mobilenetv5_300m_enc, and none, got {named!r}")
+    c.skip("vocab_offset", "do_pooling", "num_classes", "label_names")
+    return MOBILENET_V5 + hard_tokens(c, text)
 
 
 def radio(c: ConfigReader, text: int) -> int:

@@ -24,7 +24,7 @@ ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the
 STRANGERS = frozenset(
     {
         *("bailing_moe_v2", "minimax_m1", "minimax_text_01", "internlm2", "baichuan", "chatglm", "arctic"),
-        *("phi3small", "kimi_vl"),
+        *("phi3small", "kimi_vl", "phi4mm"),
     }
 )
 TEXTS = (
@@ -45,6 +45,7 @@ FILLED = {  # sizes without which a class computes no others
     "qwen4_exp_text": {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256}
     | {"indexer_budget": 2048, "indexer_compress_ratio": 16},
     "qwen3_omni_moe_text": {"head_dim": 128},
+    "gemma3n/vision_config": {"architecture": "mobilenetv5_300m_enc"},
     "aya_vision/vision_config": {"num_attention_heads": 16},
     "esm": {"vocab_size": 33},
     "deit": {"architectures": ["DeiTForImageClassification"]},
@@ -149,6 +150,7 @@ def read_defaults() -> dict[str, dict[str, Any]]:
 
 # classes that fill in sizes of the encoder which its own class does not assume
 OWN_ENCODER = frozenset({"llava", "llava_next", "llava_next_video", "llava_onevision", "vipllava", "cohere2_vision"})
+FLAT = {"phi4_multimodal": 3072}  # types whose text model's sizes lie beside those of the encoders: its width
 TIED_ANYWAY = frozenset({"t5", "mt5", "umt5"})  # by the library, and not by checkpoints that say otherwise
 LARGE = frozenset({  # types whose tokens have numbers beyond a small vocabulary
     *("glm", "glm4", "phi3", "flex_olmo", "kimi_linear", "modernbert", "marian", "olmo_hybrid", "smollm3", "minicpm3"),
@@ -176,6 +178,8 @@ def base(kind: str) -> dict[str, Any]:
 
 
 def _pair(kind: str) -> dict[str, Any]:
+    if kind in FLAT:
+        return {"model_type": kind, "num_hidden_layers": 4, "hidden_size": FLAT[kind]}
     made = configuration({"model_type": kind, **{part: {} for part in COMPOSITES[kind].optional}})
     parts = {name: value for name, value in made.to_dict().items() if name in PARTS and value is not None}
     absent = {"layer_types", "mlp_layer_types", "moe_layers", "no_rope_layers", "per_layer_config", "pad_token_id"}

@@ -1,6 +1,7 @@
 """Model types with indexers, streams, recurrences, sound and pairs of experts, against the library's own classes."""
 
 import pytest
+import torch
 
 from meshwright.errors import InputError
 from meshwright.workload.configs import architecture_of
@@ -11,6 +12,7 @@ from tests.unit.workload.configs.test_configs import assert_alike
 FAST = ("hy_v4", "glm5_next", "step3p7", "deberta-v2", "xlstm", "qwen2_audio", "dinov2", "led")
 SPARSE = {"sparse_attention_config": {"sparse_attention_freq": [0, 1, 0, 1], "sparse_topk_blocks": 8}}
 SMALL = {"num_hidden_layers": 4, "vocab_size": 1000}
+SECTIONS = {"rope_type": "default", "rope_theta": 1e8, "mrope_section": [4, 2, 2]}
 # weights that the library multiplies in no linear layer: convolutions, blocks of gates, tables of what is picked
 LINEAR = ("minimax_m3_vl_text", "qwen4_exp_text", "muse_glimmer", "doge", "nomic_bert", "roformer", "longt5")
 
@@ -20,6 +22,70 @@ LINEAR = ("minimax_m3_vl_text", "qwen4_exp_text", "muse_glimmer", "doge", "nomic
 def test_newer_types_have_the_parameters_of_the_library(kind):
     pytest.importorskip("transformers")
     assert_alike([library.base(kind)])
+
+
+TINY = {"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, **SMALL}
+TINY |= {"num_key_value_heads": 2}
+FEW = {"hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+OF_WHISPER = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 96, "output_dim": 64}
+CONFORMER = {"hidden_size": 32, "ext_pw_out_channel": 32, "depthwise_separable_out_channel": 32, "num_blocks": 2} | {
+    "num_attention_heads": 4, "intermediate_size": 48, "kernel_size": 5, "nemo_conv_channels": 16, "time_reduction": 4,
+    "bias_symmetric": True, "depthwise_multiplier": 2, "downsample_rate": 2,
+}  # fmt: skip
+FLAMINGO = {"model_type": "audioflamingo3_encoder", "max_source_positions": 100}
+LLAMA = TINY | {"model_type": "llama", "head_dim": 16, "num_key_value_heads": 2}
+REALTIME = {"model_type": "voxtral_realtime_text", "sliding_window": 64}
+WITH_ENCODERS = {
+    "audioflamingo3": {"text_config": TINY, "audio_config": FEW, "projector_bias": False},
+    "musicflamingo": {"text_config": TINY, "audio_config": FEW | FLAMINGO},
+    "glmasr": {"text_config": LLAMA, "audio_config": FEW | {"num_mel_bins": 64}},
+    "qwen3_asr": {
+        "text_config": LLAMA | {"model_type": "qwen3"},
+        "audio_config": OF_WHISPER | {"downsample_hidden_size": 24},
+    },
+    "voxtral_realtime": {
+        "text_config": LLAMA | REALTIME,
+        "audio_config": FEW | {"head_dim": 16},
+        "downsample_factor": 2,
+    },
+    "phi4_multimodal": {key: value for key, value in LLAMA.items() if key not in {"model_type", "head_dim"}}
+    | {"vision_config": FEW | {"image_size": 56}, "audio_config": CONFORMER, "pad_token_id": 0},
+    "hyperclovax_vision_v2": {
+        "text_config": LLAMA | {"model_type": "hyperclovax"},
+        "vision_config": {"hidden_size": 32, "out_hidden_size": 48, "depth": 2, "num_heads": 4},
+    },
+    "video_llama_3": {"text_config": TINY, "vision_config": FEW},
+    "cosmos3_edge": {
+        "text_config": LLAMA | {"model_type": "cosmos3_edge_text", "rope_parameters": SECTIONS},
+        "vision_config": FEW | {"num_patches": 16},
+        "projector_hidden_size": 80,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", WITH_ENCODERS)
+def test_encoders_of_sound_and_images_have_the_parameters_of_the_library(kind):
+    pytest.importorskip("transformers")
+    config = {"model_type": kind, **WITH_ENCODERS[kind]}
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+def test_gemma_3n_has_its_published_size_with_both_encoders():
+    transformers = pytest.importorskip("transformers")
+    sight = {"model_type": "gemma3n_vision", "architecture": "mobilenetv5_300m_enc"}
+    config = {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}, "vision_config": sight}
+    without, whole = (
+        architecture_of(config | sound).architecture for sound in ({}, {"audio_config": {"vocab_size": 0}})
+    )
+    with torch.device("meta"):
+        sound = library.parameters(transformers.AutoModel.from_config(transformers.Gemma3nAudioConfig()))
+
+    assert whole.parameters == pytest.approx(7.85e9, rel=5e-3)  # E4B's files, with keys that its last layers do not use
+    assert without.tower_parameters - whole.tower_parameters == 128 * 1536
+    assert whole.tower_parameters == 294_284_096 + 132 * 2048 - 2 * 2048 + 2048 * 2048 + sound + 2 * 1536 + 1536 * 2048
+    with pytest.raises(InputError, match="architecture, model_args: expected mobilenetv5_300m_enc"):
+        architecture_of(config | {"vision_config": sight | {"architecture": "mobilenetv4_conv_small"}})
 
 
 @pytest.mark.timeout(300)

@@ -98,6 +98,56 @@ def test_kimi_vl_has_its_published_size():
     assert found.tower_parameters == encoder + 2 * 1152 + (4 * 1152 + 1) * (4 * 1152 + 256)
 
 
+SOUND_OF_PHI4 = {"attention_dim": 1024, "attention_heads": 16, "linear_units": 1536, "num_blocks": 24} | {
+    "batch_norm": False, "bias_in_glu": True, "causal": True, "chunk_size": -1, "cnn_layer_norm": True,
+    "conv_activation": "swish", "conv_glu_type": "swish", "depthwise_multiplier": 1, "ext_pw_kernel_size": 1,
+    "depthwise_seperable_out_channel": 1024, "ext_pw_out_channel": 1024, "input_layer": "nemo_conv", "input_size": 80, "left_chunk": 18,
+    "encoder_embedding_config": {"input_size": 80}, "nemo_conv_settings": {"conv_channels": 1024}, "time_reduction": 8,
+    "relative_attention_bias_args": {"t5_bias_max_distance": 500, "type": "t5"}, "kernel_size": 3,
+}  # fmt: skip
+LAYERS_OF_PHI4 = {
+    "embedding_cls": "image_audio",
+    "audio_embd_layer": {"downsample_rate": 1, "projection_cls": "mlp", "use_qformer": False},
+    "image_embd_layer": {"crop_size": 448, "projection_cls": "mlp", "with_learnable_separator": True},
+}
+PHI4MM = {"model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32} | {
+    "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200064, "tie_word_embeddings": True,
+    "full_attn_mod": 1, "audio_processor": {"config": SOUND_OF_PHI4, "name": "cascades"}, "embd_layer": LAYERS_OF_PHI4,
+    "vision_lora": {"lora_alpha": 512, "r": 256}, "speech_lora": {"lora_alpha": 640, "r": 320},
+}  # fmt: skip
+
+
+def test_phi_4_multimodal_has_its_published_size_by_the_keys_of_its_first_file():
+    found = architecture_of(PHI4MM).architecture
+    bins = 2 * 80  # of sound, whose means and deviations are stored and no parameters
+
+    assert found.parameters + bins == 5_574_460_384
+    adapters = (256 + 320) * 32 * (3072 + 5120 + 2 * 3072 + 3 * 3072 + 3 * 8192 - 2 * 3072 + 3072)
+    native = {key: value for key, value in PHI4MM.items() if key not in {"audio_processor", "embd_layer"}}
+    native = {key: value for key, value in native.items() if not key.endswith("_lora")} | {
+        "model_type": "phi4_multimodal",
+        "audio_config": {"bias_max_distance": 500},
+    }
+    assert found.parameters - parameters(native) == adapters
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"vision_lora": None}, "vision_lora: expected an object"),
+        ({"speech_lora": {"r": 0}}, "speech_lora: expected a rank r"),
+        (
+            {"embd_layer": LAYERS_OF_PHI4 | {"image_embd_layer": {"projection_cls": "linear"}}},
+            "projection_cls: expected",
+        ),
+        ({"audio_processor": {"config": SOUND_OF_PHI4 | {"towers": 2}}}, "audio_config.towers: not understood"),
+    ],
+)
+def test_a_file_of_phi_4_multimodal_with_other_parts_is_refused(changed, told):
+    with pytest.raises(InputError, match=told):
+        architecture_of(PHI4MM | changed)
+
+
 LING = TEXT | {"model_type": "bailing_moe_v2", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 LING |= {"moe_shared_expert_intermediate_size": 64, "first_k_dense_replace": 1}
 

@@ -1,0 +1,74 @@
+"""Files whose keys are not those of the library's class for the same model, under the keys of that class."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# of the Conformer of Phi-4-multimodal: the file's names, and those of the class
+CONFORMER = {
+    "attention_dim": "hidden_size",
+    "attention_heads": "num_attention_heads",
+    "linear_units": "intermediate_size",
+    "depthwise_seperable_out_channel": "depthwise_separable_out_channel",
+}
+# what the class has whatever a file says; with another value the sizes would differ
+FIXED = {"batch_norm": False, "bias_in_glu": True, "cnn_layer_norm": True, "ext_pw_kernel_size": 1} | {
+    "input_layer": "nemo_conv",
+    "projection_cls": "mlp",
+    "use_qformer": False,
+    "use_conv_downsample": False,
+    "with_learnable_separator": True,
+    "use_hd_transform": True,
+}
+SAME = frozenset(
+    {
+        *("activation_checkpointing", "causal", "compression_rate", "crop_size", "embedding_cls", "hd_transform_order"),
+        *("enable_gradient_checkpointing", "image_token_compression_cls", "encoder_embedding_config"),
+    }
+)
+
+
+def phi4mm(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file of Phi-4-multimodal (microsoft/Phi-4-multimodal-instruct) under the keys of phi4_multimodal.
+
+    Its adapters, which tokens beside images and sound pass, are counted with the encoder that they belong to.
+    """
+    inside = {"audio_processor", "embd_layer", "vision_lora", "speech_lora"}
+    found = {key: value for key, value in config.items() if key not in inside}
+    layer = _part(config, "embd_layer")
+    sound = dict(_part(_part(config, "audio_processor"), "config"))
+    bias, convolutions = (_part(sound, key) for key in ("relative_attention_bias_args", "nemo_conv_settings"))
+    for key in ("relative_attention_bias_args", "nemo_conv_settings"):
+        del sound[key]
+    sound |= {"bias_max_distance": bias.get("t5_bias_max_distance"), "bias_symmetric": bias.get("t5_bias_symmetric")}
+    sound |= {"nemo_conv_channels": convolutions.get("conv_channels"), **_part(layer, "audio_embd_layer")}
+    parts = {"vision_config": dict(_part(layer, "image_embd_layer")), "audio_config": sound}
+    for (name, part), adapters in zip(parts.items(), ("vision_lora", "speech_lora"), strict=True):
+        wrong = next((key for key, value in FIXED.items() if part.get(key, value) != value), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong}: expected {FIXED[wrong]!r}, got {part[wrong]!r}")
+        named = {CONFORMER.get(key, key): value for key, value in part.items() if key not in {*FIXED, *SAME}}
+        found[name] = named | {"adapter_weights": _adapters(config, _part(config, adapters).get("r"), adapters)}
+    return found
+
+
+def _part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return an object inside a file."""
+    found = config.get(key)
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{key}: expected an object, got {found!r}")
+    return found
+
+
+def _adapters(config: Mapping[str, Any], rank: object, where: str) -> int:
+    """Return the weights of adapters of a rank on all matrices of the layers, queries, keys and values in one."""
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    sizes = [config.get(name) for name in names]
+    hidden, inner, layers, heads, few = (size if type(size) is int else 0 for size in sizes)
+    if type(rank) is not int or rank < 1 or 0 in sizes or None in sizes or not heads:
+        raise ValueError(f"{where}: expected a rank r of 1 or more, and {', '.join(names)} beside it")
+    columns = (heads + 2 * few) * (hidden // heads)
+    return layers * rank * (hidden + columns + 2 * hidden + hidden + 2 * inner + inner + hidden)
+
+
+# the model type of such a file, that of the class, and what makes the one of the other
+FORMS: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {"phi4mm": ("phi4_multimodal", phi4mm)}
