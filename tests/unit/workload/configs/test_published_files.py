@@ -101,9 +101,9 @@ def test_kimi_vl_has_its_published_size():
 SOUND_OF_PHI4 = {"attention_dim": 1024, "attention_heads": 16, "linear_units": 1536, "num_blocks": 24} | {
     "batch_norm": False, "bias_in_glu": True, "causal": True, "chunk_size": -1, "cnn_layer_norm": True,
     "conv_activation": "swish", "conv_glu_type": "swish", "depthwise_multiplier": 1, "ext_pw_kernel_size": 1,
-    "depthwise_seperable_out_channel": 1024, "ext_pw_out_channel": 1024, "input_layer": "nemo_conv", "input_size": 80, "left_chunk": 18,
+    "depthwise_seperable_out_channel": 1024, "ext_pw_out_channel": 1024, "input_layer": "nemo_conv", "input_size": 80,
     "encoder_embedding_config": {"input_size": 80}, "nemo_conv_settings": {"conv_channels": 1024}, "time_reduction": 8,
-    "relative_attention_bias_args": {"t5_bias_max_distance": 500, "type": "t5"}, "kernel_size": 3,
+    "relative_attention_bias_args": {"t5_bias_max_distance": 500, "type": "t5"}, "kernel_size": 3, "left_chunk": 18,
 }  # fmt: skip
 LAYERS_OF_PHI4 = {
     "embedding_cls": "image_audio",
