@@ -139,25 +139,28 @@ COMPOSITES: dict[str, Composite] = {
     "qwen2_audio": Composite("qwen2", sound=sound.qwen2_audio, whose="nobody"),
     "voxtral": Composite("llama", sound=sound.voxtral, whose="nobody", sizes=VOXTRAL),
     **dict.fromkeys(
-        ("audioflamingo3", "musicflamingo"), Composite("qwen2", sound=sound.audio_flamingo, beside=("projector_bias",))
+        ("audioflamingo3", "musicflamingo"),
+        Composite("qwen2", sound=sound.audio_flamingo, whose="nobody", beside=("projector_bias",)),
     ),
     "glmasr": Composite("llama", sound=sound.glm_asr, tied=True, sizes=GLM_ASR),
     "qwen3_asr": Composite("qwen3", sound=sound.qwen3_asr, tied=True),
     "voxtral_realtime": Composite(
         "voxtral_realtime_text",
-        sound=sound.voxtral_realtime,
+        sound=sound.realtime_sound,
         tied=True,
         sizes=VOXTRAL_REALTIME,
         beside=("downsample_factor", "audio_length_per_tok", "default_num_delay_tokens"),
     ),
     **dict.fromkeys(
         ("phi4_multimodal", "phi4mm"),
-        Composite("phi3", vision_of_2026.phi4_multimodal, sound.phi4_multimodal, sizes=PHI4),
+        Composite("phi3", vision_of_2026.phi4_tower, sound.phi4_sound, sizes=PHI4),
     ),
     "hyperclovax_vision_v2": Composite("hyperclovax", vision.hyperclovax, tied=True),
-    "gemma3n": Composite("gemma3n_text", vision_of_2026.gemma3n, sound.gemma3n, tied=True),
+    "gemma3n": Composite("gemma3n_text", vision_of_2026.gemma3n_tower, sound.gemma3n_sound, tied=True),
     "video_llama_3": Composite("qwen2", vision.video_llama, whose="either"),
-    "cosmos3_edge": Composite("cosmos3_edge_text", vision_of_2026.cosmos3_edge, beside=("projector_hidden_size",)),
+    "cosmos3_edge": Composite(
+        "cosmos3_edge_text", vision_of_2026.cosmos3_tower, whose="nobody", beside=("projector_hidden_size",)
+    ),
     "ernie4_5_vl_moe": Composite("ernie4_5_vl_moe_text", vision.ernie_vl_tower, tied=True),
     "paddleocr_vl": Composite("paddleocr_vl_text", vision.paddleocr, tied=True, whose="either"),
     "aya_vision": Composite(

@@ -6,7 +6,7 @@ from functools import partial
 from ..architecture import Architecture
 from .decoders import Traits, decoder
 from .hybrids import HYBRIDS
-from .others import OTHERS, molmo2, openai_gpt, voxtral_realtime
+from .others import OTHERS, molmo2, openai_gpt, realtime_text
 from .reader import ConfigReader
 from .remote import REMOTE
 from .windows import gpt_neo
@@ -251,7 +251,7 @@ DECODERS: dict[str, Traits] = {
 RECIPES: dict[str, Recipe] = {
     **{name: partial(decoder, traits=traits) for name, traits in DECODERS.items()},
     "openai-gpt": partial(openai_gpt, traits=_old(tied=True, positions="learned")),
-    "voxtral_realtime_text": partial(voxtral_realtime, traits=MISTRAL),
+    "voxtral_realtime_text": partial(realtime_text, traits=MISTRAL),
     "gpt_neo": partial(gpt_neo, traits=_old(qkv_bias=False, tied=True, positions="learned")),
     "molmo2_text": partial(molmo2, traits=Traits(head_norms=True, out_bias=False, network_bias=False)),
     **HYBRIDS,

@@ -68,7 +68,7 @@ def molmo2(c: ConfigReader, traits: Traits) -> Architecture:
     return made(c, traits, layers, beside_parameters=rows * c.whole("hidden_size"))
 
 
-def voxtral_realtime(c: ConfigReader, traits: Traits) -> Architecture:
+def realtime_text(c: ConfigReader, traits: Traits) -> Architecture:
     """Return the text model of Voxtral Realtime: each layer scales its stream by the delay, through 32 columns."""
     hidden = c.whole("hidden_size")
     layers = [

@@ -72,7 +72,7 @@ def glm_asr(c: ConfigReader, text: int) -> int:
     return whisper_sound(c) + inner * (c.whole("intermediate_size") + 1) + text * (inner + 1)
 
 
-def voxtral_realtime(c: ConfigReader, text: int) -> int:
+def realtime_sound(c: ConfigReader, text: int) -> int:
     """Return Voxtral Realtime's encoder: gated networks, heads of any width, and two projections of joined frames."""
     width, inner, bins = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("num_mel_bins")
     wide = c.whole("num_attention_heads") * c.whole("head_dim")
@@ -91,7 +91,7 @@ def qwen3_asr(c: ConfigReader, text: int) -> int:
     return qwen3_omni(c, text)
 
 
-def phi4_multimodal(c: ConfigReader, text: int) -> int:
+def phi4_sound(c: ConfigReader, text: int) -> int:
     """Return the Conformer of Phi-4-multimodal, and two projections each for sound alone and beside images."""
     width, inner, count = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("num_blocks")
     deep, out, times = (c.whole(name) for name in ("depthwise_separable_out_channel", *PHI4_CONV))
@@ -120,7 +120,7 @@ def phi4_multimodal(c: ConfigReader, text: int) -> int:
 PHI4_CONV = ("ext_pw_out_channel", "depthwise_multiplier")
 
 
-def gemma3n(c: ConfigReader, text: int) -> int:
+def gemma3n_sound(c: ConfigReader, text: int) -> int:
     """Return Gemma 3n's Conformer behind two convolutions, and its table of hard tokens with a projection."""
     width, bins = c.whole("hidden_size"), c.whole("input_feat_size")
     channels, kernels, strides = (

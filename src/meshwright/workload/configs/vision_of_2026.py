@@ -145,14 +145,14 @@ def molmo2_tower(c: ConfigReader, text: int) -> int:
     return width * (c.whole("num_position_embeddings") + patch_of(c) + 1) + count * layer + pooled + gated
 
 
-def cosmos3_edge(c: ConfigReader, text: int) -> int:
+def cosmos3_tower(c: ConfigReader, text: int) -> int:
     """Return the encoder of Cosmos 3 Edge, SigLIP 2's without pooling, and two projections of merged patches."""
     width, merged = c.whole("hidden_size"), c.whole("spatial_merge_size") ** 2 * c.whole("hidden_size")
     ends = width * (patch_of(c) + 1 + c.whole("num_patches")) + 2 * width + 2 * width
     return ends + layers_of(c) + _network(merged, c.whole("projector_hidden_size"), text)
 
 
-def phi4_multimodal(c: ConfigReader, text: int) -> int:
+def phi4_tower(c: ConfigReader, text: int) -> int:
     """Return the SigLIP encoder of Phi-4-multimodal, the vectors that end rows and images, and two projections."""
     width = c.whole("hidden_size")
     c.skip("crop_size", "feature_layer", "image_token_id")
@@ -163,7 +163,7 @@ def phi4_multimodal(c: ConfigReader, text: int) -> int:
 MOBILENET_V5 = 294_284_096
 
 
-def gemma3n(c: ConfigReader, text: int) -> int:
+def gemma3n_tower(c: ConfigReader, text: int) -> int:
     """Return Gemma 3n's encoder, whose sizes lie in timm and not in the file, and its table of hard tokens."""
     named = c.value("architecture", "mobilenetv5_300m_enc")
     if named != "mobilenetv5_300m_enc" or c.value("model_args"):

@@ -63,10 +63,11 @@ WITH_ENCODERS = {
 }
 
 
+@pytest.mark.parametrize("tied", [None, True, False])
 @pytest.mark.parametrize("kind", WITH_ENCODERS)
-def test_encoders_of_sound_and_images_have_the_parameters_of_the_library(kind):
+def test_encoders_of_sound_and_images_have_the_parameters_of_the_library(kind, tied):
     pytest.importorskip("transformers")
-    config = {"model_type": kind, **WITH_ENCODERS[kind]}
+    config = {"model_type": kind, **WITH_ENCODERS[kind]} | ({} if tied is None else {"tie_word_embeddings": tied})
 
     assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
 
