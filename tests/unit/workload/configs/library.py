@@ -184,7 +184,12 @@ def _pair(kind: str) -> dict[str, Any]:
     parts = {name: value for name, value in made.to_dict().items() if name in PARTS and value is not None}
     absent = {"layer_types", "mlp_layer_types", "moe_layers", "no_rope_layers", "per_layer_config", "pad_token_id"}
     absent |= {"kv_source_layers", "indexer_types"}
-    text = {key: value for key, value in parts["text_config"].items() if key not in absent}
+    each = parts["text_config"].get("num_hidden_layers")
+    text = {
+        key: value
+        for key, value in parts["text_config"].items()
+        if key not in absent and not (isinstance(value, list) and len(value) == each)
+    }
     text |= {"num_hidden_layers": 4}
     text |= FILLED.get(str(text.get("model_type")), {})
     encoders = {
