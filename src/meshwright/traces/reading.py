@@ -16,7 +16,7 @@ from .formats.collector import Collector
 from .formats.events import EventStream, TraceHead
 from .formats.from_timeline import ranks_of_timeline
 from .formats.kineto import ranks_of
-from .formats.opening import ZIP, NoTrace, Source, head_of, natural, pieces, trace_sources
+from .formats.opening import ZIP, BesideTrace, NoTrace, Source, head_of, natural, pieces, trace_sources
 from .formats.parts import RankFacts
 from .model import RankTrace, TracedCall
 
@@ -31,7 +31,7 @@ def read_traces(paths: Sequence[Path]) -> list[list[RankTrace]]:
     """Return what each rank did, in the order of the ranks: one trace, or one for each profiled cycle.
 
     InputError if a file is no trace, or two files are one rank and the same steps. A whole file that is no trace and
-    was only found in a folder or an archive is set aside, and the page says so.
+    was only found in a folder or an archive is set aside, as is a graph without times, and the page says so.
     """
     found: list[RankTrace] = []
     aside: list[NoTrace] = []
@@ -40,7 +40,7 @@ def read_traces(paths: Sequence[Path]) -> list[list[RankTrace]]:
         try:
             found += read_source(source)
         except NoTrace as error:
-            if source.is_named:
+            if source.is_named and not isinstance(error, BesideTrace):
                 raise
             aside.append(error)
             names.append(source.name)

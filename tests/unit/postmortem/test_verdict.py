@@ -89,6 +89,25 @@ def test_every_kind_has_a_meaning_and_something_to_try():
     assert MEANINGS.keys() == NEXT.keys()
 
 
+@pytest.mark.parametrize(
+    ("warning", "told", "not_told"),
+    [
+        (
+            "socketStartConnect: Connect to 172.17.0.1<4123> failed : Connection timed out",
+            "docker0",
+            "NCCL_IB",
+        ),
+        ("NET/IB: Got completion from peer 10.0.0.1<4> with status=12 opcode=0", "NCCL_IB", "NCCL_SOCKET_IFNAME"),
+    ],
+    ids=["sockets", "InfiniBand"],
+)
+def test_a_link_that_fails_is_followed_by_what_to_try_on_its_kind(tmp_path, warning, told, not_told):
+    steps = " ".join(judge(tmp_path, [f"n2:70:79 [0] misc/net.cc:484 NCCL WARN {warning}"]).next)
+
+    assert told in steps
+    assert not_told not in steps
+
+
 def test_the_text_says_who_where_why_and_what_next(tmp_path):
     text = str(judge(tmp_path, [out_of_memory(2), *WAITING]))
 

@@ -116,17 +116,25 @@ _BY_MONITOR = (
     " limit, or flight records (TORCH_FR_BUFFER_SIZE=2000)",
     "if the step or the save was only long: raise the monitor's limit (`rank_heartbeat_timeout`)",
 )
+_OVER_SOCKETS = (  # of a connection that was not made or broke, which no InfiniBand carried
+    "let NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name the interface on which the hosts reach each other: not lo,"
+    " and not a bridge of one host (docker0, virbr0)",
+    "try that address and port from the other host (`nc -zv HOST PORT`); a firewall must pass all ports between hosts",
+)
+_BY_SOCKETS = ("connecting to ", "a socket broke", " cannot be reached: ")
 _OF_A_PORT = " Gb/s, those of its name on other hosts"
 _LIMITS = ("time limit", "walltime", "RUNLIMIT")
 MOST_PRINTED = 12
 
 
 def next_steps(kind: Kind, operation: str, because: str) -> tuple[str, ...]:
-    """Return what to try next: of a ring of transfers, a slow port, a monitor, a limit of time, or by the kind."""
+    """Return what to try next: of transfers, ports, sockets, monitors and limits of time, or by the kind."""
     if kind == "circle" and operation in {"send", "recv"}:
         return _NEXT_OF_TRANSFERS
     if kind == "slow" and _OF_A_PORT in because:
         return NEXT["network"][:1]
+    if kind == "network" and any(words in because for words in _BY_SOCKETS):
+        return _OVER_SOCKETS
     if kind == "killed" and NO_PROGRESS in because:
         return _BY_MONITOR
     return _AT_LIMIT if kind == "killed" and any(limit in because for limit in _LIMITS) else NEXT[kind]

@@ -2,7 +2,7 @@
 
 Three forms: `.et`, messages of schema/protobuf/et_def.proto one after the other, each after its length; JSON of a host
 and a device linked (chakra_trace_link); JSON of a host alone (torch's ExecutionTraceObserver), which has no times: it
-is refused, or set aside in a folder of traces. A Chakra "device trace" is a trace of Kineto.
+is refused alone, and set aside among traces. A Chakra "device trace" is a trace of Kineto.
 
 Where a graph has durations but no starts, or (linked JSON) only those of the launches, a node starts when its
 dependencies have ended and its stream or thread is free: what overlaps is then an estimate, and the page says so.
@@ -21,7 +21,7 @@ from ...errors import InputError
 from ...units import counted
 from ..model import PHASES, RankTrace, TracedCall
 from ..names import collective, communicates
-from .opening import NoTrace, Source, pieces
+from .opening import BesideTrace, Source, pieces
 from .parts import COMM, COMPUTE, COPIES, OTHER, Columns, RankFacts, of_columns
 from .protobuf import fields, numbers, read_varint, signed
 
@@ -91,7 +91,7 @@ def of_json(source: Source, facts: RankFacts) -> RankTrace:
     nodes = [_linked(node) for node in graph.nodes]
     if not any(node.duration for node in nodes):
         comms = sum(node.name == "record_param_comms" for node in nodes)
-        raise NoTrace(
+        raise BesideTrace(
             f"{source}: a Chakra trace of a host ({counted(len(nodes), 'node')}, "
             f"{counted(comms, 'communication')}) has no times; give "
             "the trace of the device (Kineto) of the same run, or both linked by chakra_trace_link"

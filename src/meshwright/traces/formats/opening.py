@@ -38,6 +38,10 @@ class NoTrace(InputError):
     """The file is whole, but holds no trace: one that was only found in a folder or an archive is set aside."""
 
 
+class BesideTrace(NoTrace):
+    """A file without times that a profiler writes beside its trace: set aside also where it was named with traces."""
+
+
 class Source(msgspec.Struct, frozen=True):
     """One file, or one member of an archive."""
 
