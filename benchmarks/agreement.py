@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from benchmarks.result import Result
 from meshwright.bench.fit import fit_sweep
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from meshwright.bench.sweep import SweepRequest, rows_from, sweep_on_rank
 
 BACKENDS = ("gloo", "meshwright")

@@ -24,7 +24,7 @@ import xxhash
 
 from benchmarks.faults_seeds import known, seed_range, store
 from benchmarks.result import RESULTS, Result, alternating_medians, known_rows
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.checkpoint.manifest import read_manifest

@@ -63,7 +63,7 @@ def _rank(rank: int, ranks: int, rounds: int, folder: str, queue: Any) -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     import meshwright  # noqa: F401  (registers the backend)
-    from meshwright.bench.process import prepare_process
+    from meshwright.bench.ranks.process import prepare_process
 
     os.environ["OMP_NUM_THREADS"] = "1"
     prepare_process(1)

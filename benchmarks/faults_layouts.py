@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from benchmarks.faults_rig import Row
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from testkit.reshard import LAYOUTS, goes_on, train
 from testkit.train_jobs import write_corpus
 

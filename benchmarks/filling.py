@@ -16,8 +16,8 @@ import torch.distributed as dist
 import meshwright  # noqa: F401  (registers the backend)
 from benchmarks.result import Result
 from meshwright.backend.local import slot_stores as filling
-from meshwright.bench.pool import RankPool
-from meshwright.bench.process import prepare_process
+from meshwright.bench.ranks.pool import RankPool
+from meshwright.bench.ranks.process import prepare_process
 from meshwright.units import parse_bytes
 
 CALLS = 80  # of both ways, in a block

@@ -16,7 +16,7 @@ from meshwright import device as devices
 from meshwright.backend.wire.executor import Executor
 from meshwright.backend.wire.transport_device import CudaMemory, DeviceTransport
 from meshwright.bench.machine import copy_rates
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from meshwright.collectives.catalogue import algorithm_names, build_schedule
 from testkit.executor_cases import check_everything
 from testkit.host_memory import HostMemoryTransport

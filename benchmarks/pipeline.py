@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from benchmarks.result import Result
 from benchmarks.sleeping import WIDTH, SleepingChain
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings

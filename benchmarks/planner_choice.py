@@ -163,7 +163,7 @@ def work(job: dict[str, Any]) -> None:
     import torch.distributed as dist
 
     from benchmarks.planner_choice_rank import Rank
-    from meshwright.bench.process import prepare_process
+    from meshwright.bench.ranks.process import prepare_process
 
     prepare_process(1)
     dist.init_process_group("meshwright")

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.result import Result
-from meshwright.bench.pool import RankPool
-from meshwright.bench.process import prepare_process
+from meshwright.bench.ranks.pool import RankPool
+from meshwright.bench.ranks.process import prepare_process
 from meshwright.layout import Layout, Plan
 from meshwright.timeline import Performance
 from meshwright.train.data.corpus import load_corpus

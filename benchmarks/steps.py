@@ -26,8 +26,8 @@ from torch.testing._internal.distributed import fake_pg  # noqa: F401  (register
 import meshwright  # noqa: F401  (registers the backend)
 from benchmarks.contestants import race_steps
 from benchmarks.result import Result
-from meshwright.bench.pool import RankPool
-from meshwright.bench.process import prepare_process
+from meshwright.bench.ranks.pool import RankPool
+from meshwright.bench.ranks.process import prepare_process
 
 BLOCKS, ROWS, MICRO_BATCHES = 8, 128, 8
 PATIENCE_S = 1200.0  # of one launch

@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> Result:
 
 
 def _layers(rounds: int) -> list[dict[str, Any]]:
-    from meshwright.bench.pool import RankPool
+    from meshwright.bench.ranks.pool import RankPool
 
     with RankPool(2) as pool:
         return _rows("layers, 2 ranks", pool.run(turns, rounds, "layers", timeout_s=600.0)[0])
@@ -75,7 +75,7 @@ def _cluster(rounds: int) -> list[dict[str, Any]]:
 
 def _decoder(rounds: int) -> list[dict[str, Any]]:
     """Time the default decoder on one rank alone, on two strangers, and on two that train together, in turns."""
-    from meshwright.bench.pool import RankPool
+    from meshwright.bench.ranks.pool import RankPool
 
     def step_s(*pools: RankPool) -> float:
         """Return the median step, of the slower of pools that run at once."""
@@ -120,7 +120,7 @@ def turns(rank: int, world_size: int, store: Any, rounds: int, kind: str) -> dic
 
     import meshwright  # noqa: F401  (registers the backend)
     from meshwright.backend.group.options import GroupOptions
-    from meshwright.bench.process import prepare_process
+    from meshwright.bench.ranks.process import prepare_process
     from meshwright.parallel.data_parallel import replicate
 
     prepare_process(1)
@@ -179,7 +179,7 @@ def decoder_steps(rank: int, world_size: int, store: Any, rounds: int) -> list[f
     import torch
     import torch.distributed as dist
 
-    from meshwright.bench.process import prepare_process
+    from meshwright.bench.ranks.process import prepare_process
     from meshwright.layout import Layout, Plan
     from meshwright.parallel.api import UNPRICED, Silent
     from meshwright.parallel.build import build_engine

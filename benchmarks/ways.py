@@ -20,8 +20,8 @@ from benchmarks.result import Result
 from meshwright.backend.group.torch_compat import all_gather_single
 from meshwright.backend.local.helper import FILLING_BYTES, Native
 from meshwright.backend.local.slot_stores import KEPT, SlotStoresByCall, Way
-from meshwright.bench.pool import RankPool
-from meshwright.bench.process import prepare_process
+from meshwright.bench.ranks.pool import RankPool
+from meshwright.bench.ranks.process import prepare_process
 from meshwright.units import format_bytes, parse_bytes
 
 SIZES = (512 * KI, MI, 2 * MI, 4 * MI, 8 * MI, 25 * MI, 128 * MI)

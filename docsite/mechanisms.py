@@ -73,7 +73,7 @@ FABRICS = {
     "Torus": "torus",
 }
 PLUGINS = (
-    "from meshwright.cluster.plugins import net_plugins; "
+    "from meshwright.cluster.discovery.plugins import net_plugins; "
     "print(*net_plugins({'LD_LIBRARY_PATH': 'plugins'}, ()), sep='\\n')"
 )
 

@@ -77,7 +77,7 @@ def losses_of(tree: Path, layouts: Sequence[str]) -> dict[str, list[float]]:
 def print_losses(layouts: Sequence[str]) -> None:
     """Train the small job under each layout with the package that this process imports, and print all losses."""
     import meshwright
-    from meshwright.bench.pool import RankPool
+    from meshwright.bench.ranks.pool import RankPool
     from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
 
     found = {}

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from hypothesis import settings
 
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from meshwright.cluster.emulation import Emulation, EmulationSpec
 from meshwright.errors import InputError
 

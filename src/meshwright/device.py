@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .cluster.nvml import GpuState, gpu_state
+from .cluster.discovery.nvml import GpuState, gpu_state
 from .errors import InputError
 
 if TYPE_CHECKING:  # a rank of a group reads no catalogue, and 128 of them start on one machine

@@ -9,9 +9,9 @@ from meshwright.bench.fit import fit_sweep
 from meshwright.bench.plot import plot_svg
 from meshwright.bench.table import Row
 from meshwright.cluster.builders import node_group
+from meshwright.cluster.drawing.svg import cluster_svg
 from meshwright.cluster.expand import expanded
 from meshwright.cluster.graph import Cluster, Device, Link
-from meshwright.cluster.svg import cluster_svg
 from meshwright.hardware import load_catalogue
 from meshwright.report.page import write_page
 from meshwright.report.pages.bench import bench_page

@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
 from benchmarks.result import banner
-from meshwright.bench.pool import RankFailedError, RankPool
+from meshwright.bench.ranks.pool import RankFailedError, RankPool
 
 FEATURES = ("gpu", "cuda", "ddp", "subgroup", "plugin")
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"

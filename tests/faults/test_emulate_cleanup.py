@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.cluster.discovery.processes import start_time
 from meshwright.cluster.emulation import Emulation, EmulationSpec
-from meshwright.cluster.processes import start_time
 from tests.emulated import command_line
 
 pytestmark = pytest.mark.netns

@@ -292,7 +292,7 @@ def run_cases(pool: Any, seeds: range, backend: str = "meshwright", hosts: int =
 
 def main() -> None:
     """Run the calls and print the table."""
-    from meshwright.bench.pool import RankPool
+    from meshwright.bench.ranks.pool import RankPool
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=200)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.bench.pool import start_fork_server
+from meshwright.bench.ranks.pool import start_fork_server
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -52,7 +52,7 @@ def launch(function, world_size, tmp_path, *arguments, silent=(), per_host=None,
     """Run `function` on fresh ranks; return for each what it sent, or None if it died or is one of the `silent`."""
     build()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
+    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.ranks.pool"])
     processes, pipes = [], []
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)

@@ -367,7 +367,7 @@ def start_only(rank, world_size):
 def test_killing_all_ranks_at_any_time_leaves_no_shared_memory(tmp_path, delay_s):
     names, held_kib = shared_memory()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
+    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.ranks.pool"])
     environment = {"MESHWRIGHT_SLOT_BYTES": str(16 * 2**20)}  # 2 ranks: over 64 MiB, seen in the memory of the machine
     processes = []
     for rank in range(2):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from meshwright.collectives.catalogue import algorithm_names
 from meshwright.collectives.msccl.importer import load_msccl_xml
 from testkit import executor_cases as cases

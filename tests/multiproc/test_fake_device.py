@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from meshwright.bench.pool import RankFailedError, RankPool
+from meshwright.bench.ranks.pool import RankFailedError, RankPool
 from meshwright.cluster.graph import Timed
 from meshwright.layout import Layout
 from meshwright.train.run.run_folder import RunFolder

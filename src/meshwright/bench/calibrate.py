@@ -18,9 +18,9 @@ import torch.distributed as dist
 import xxhash
 from torch.distributed import Store
 
+from ..cluster.discovery.local import fingerprint, threads_per_rank
 from ..cluster.graph import CollectiveFit, Conditions, Host, Measurements, OperatorTime, Straggling, Timed, blocking
 from ..cluster.graph import Pace as MachinePace
-from ..cluster.local import fingerprint, threads_per_rank
 from ..device import device as device_at
 from ..device import is_accelerator, of_rank, product_side, set_current, uses_accelerators
 from ..device import name as device_name
@@ -47,9 +47,9 @@ from .cpu_clock import CpuClock
 from .machine import settle
 from .operators import AUTOCAST, time_operators
 from .pace import drifted, pace
-from .pool import RankPool
-from .process import prepare_process
-from .progress import Progress, ProgressTeller
+from .ranks.pool import RankPool
+from .ranks.process import prepare_process
+from .ranks.progress import Progress, ProgressTeller
 from .sweep_on_rank import copy_on_rank
 
 OPERATOR_BUDGET_S = 2.0  # for each rank count

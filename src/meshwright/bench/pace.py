@@ -9,8 +9,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
+from ..cluster.discovery.local import usable_cores
 from ..cluster.graph import Pace
-from ..cluster.local import usable_cores
 
 LOOK_S = 0.25  # for each of the two kinds of work
 MOST_LOOKS, LEAST_LOOKS = 40, 5

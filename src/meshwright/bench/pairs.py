@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ..device import synchronize
-from .setup import device_of
+from .ranks.setup import device_of
 from .sweep import exchange_messages
 from .sweep_on_rank import RankHost, rank_host
 

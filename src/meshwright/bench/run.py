@@ -6,23 +6,23 @@ from collections.abc import Sequence
 import msgspec
 import torch
 
-from ..cluster.binding import Binding, binding, binding_of_gpu
+from ..cluster.discovery.binding import Binding, binding, binding_of_gpu
+from ..cluster.discovery.local import threads_per_rank
 from ..cluster.graph import Cluster
-from ..cluster.local import threads_per_rank
 from ..device import DTYPE_NAMES, bus_id, count, device, has_bf16, is_accelerator, uses_accelerators
 from ..errors import InputError
 from ..hardware import Accelerator, Catalogue
 from ..machine_load import LoadCounters, words_since
 from ..units import format_bytes, format_rate, format_time
+from .judgement.spec import gpu_spec, memory_spec, network_spec
+from .judgement.verdict import Spec, compute_verdict, verdict
 from .machine import FP8, copy_rates, matrix_rates, settle
 from .pairs import FusionRequest, PairsRequest, fusion_on_rank, pairs_on_rank, print_matrix
-from .process import prepare_process
-from .setup import check_backend, on_ranks
-from .spec import gpu_spec, memory_spec, network_spec
+from .ranks.process import prepare_process
+from .ranks.setup import check_backend, on_ranks
 from .sweep import SweepRequest, rows_from
 from .sweep_on_rank import RankHost, RankSweep, timed_sweep_on_rank
 from .table import Row
-from .verdict import Spec, compute_verdict, verdict
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ..cluster.discovery.local import fingerprint
 from ..cluster.graph import Cluster, CollectiveFit, Host, Measurements
-from ..cluster.local import fingerprint
 from ..cluster.wire import read_cluster
 from ..errors import InputError
 from ..files import write_struct

@@ -13,7 +13,7 @@ from ..backend.group.torch_compat import all_gather_single, reduce_scatter_singl
 from ..device import synchronize
 from ..errors import InputError
 from . import table
-from .setup import device_of
+from .ranks.setup import device_of
 from .table import Row
 
 COLLECTIVES = (

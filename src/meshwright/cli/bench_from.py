@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import click
 
-from ..bench.cluster_links import links_of_nodes
-from ..bench.judge import TableVerdict, judge
+from ..bench.judgement.cluster_links import links_of_nodes
+from ..bench.judgement.judge import TableVerdict, judge
 from ..bench.reading import Rate, ReadTable
 from ..bench.reading.tables import BETWEEN_TWO
 from ..bench.table import Row, csv_text, print_rows, row_form

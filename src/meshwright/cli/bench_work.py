@@ -5,19 +5,19 @@ from pathlib import Path
 
 import click
 
-from ..bench.cluster_links import nodes_of
 from ..bench.fit import clean_sweep, describe_outliers, fit_sweep
+from ..bench.judgement.cluster_links import nodes_of
+from ..bench.judgement.spec import link_spec, node_spec
+from ..bench.judgement.verdict import Spec, verdict
 from ..bench.pairs import Pair
 from ..bench.plot import plot_svg
 from ..bench.reading import ReadTable
 from ..bench.run import Measurement, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
 from ..bench.save_fits import fit_of_pairs, save_fits, with_gpu_rates
-from ..bench.spec import link_spec, node_spec
 from ..bench.sweep import COLLECTIVES, sizes_between
 from ..bench.table import Row, csv_text, print_rows, row_form
-from ..bench.verdict import Spec, verdict
 from ..cluster.builders import catalogue_cluster
-from ..cluster.discover import discover
+from ..cluster.discovery.discover import discover
 from ..cluster.graph import Cluster, CollectiveFit, NodeGroup
 from ..errors import InputError, nearest
 from ..files import to_json, write_atomic

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from rich.table import Table
 
 from ..cluster.analysis import analyse
-from ..cluster.discover import discover
-from ..cluster.draw import draw
+from ..cluster.discovery.discover import discover
+from ..cluster.discovery.plugins import net_plugins
+from ..cluster.drawing.draw import draw
+from ..cluster.drawing.svg import cluster_svg
 from ..cluster.dumps import load_dumps
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster
-from ..cluster.plugins import net_plugins
-from ..cluster.svg import cluster_svg
 from ..cluster.wire import wire_form
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .. import device as devices
-from ..cluster.local import available_memory_bytes
+from ..cluster.discovery.local import available_memory_bytes
 from ..errors import InputError
 from ..layout import Layout, Plan, micro_batches
 from ..plan.search.measured_search import bucket_sizes

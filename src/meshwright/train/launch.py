@@ -11,8 +11,8 @@ from types import FrameType
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from ..bench.pool import start_fork_server
-from ..cluster.local import usable_cores
+from ..bench.ranks.pool import start_fork_server
+from ..cluster.discovery.local import usable_cores
 from ..device import count
 from ..errors import InputError, MeshwrightError
 from ..files import readable, to_json

@@ -15,10 +15,10 @@ import torch
 from .. import device
 from ..bench.cache_pollution import compute_at_length
 from ..bench.calibrate import Request, calibrate, peak_product
-from ..cluster.discover import discover
+from ..cluster.discovery.discover import discover
+from ..cluster.discovery.local import available_memory_bytes, discover_host, usable_cores
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster, Device, Measurements, Timed
-from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load_catalogue
 from ..layout import OFFLOADS, Layout, Machines, Offload, Plan

@@ -26,13 +26,13 @@ from ..backend.group.base import GroupBase
 from ..backend.hosts.links import LINKS_VARIABLE
 from ..backend.hosts.placement import switches_above
 from ..bench.pace import pace
-from ..bench.pool import let_fork_server_end
-from ..bench.process import prepare_process
-from ..cluster.binding import bind, binding, binding_of_gpu
+from ..bench.ranks.pool import let_fork_server_end
+from ..bench.ranks.process import prepare_process
+from ..cluster.discovery.binding import bind, binding, binding_of_gpu
+from ..cluster.discovery.local import local_cluster, threads_per_rank
+from ..cluster.discovery.sysfs import network_bytes_per_s
 from ..cluster.doctor.stacks import listen
 from ..cluster.emulation.linux import go_on_without_parent
-from ..cluster.local import local_cluster, threads_per_rank
-from ..cluster.sysfs import network_bytes_per_s
 from ..device import bus_id, is_accelerator, of_rank, set_current
 from ..errors import InputError
 from ..files import convert

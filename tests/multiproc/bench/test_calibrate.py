@@ -7,8 +7,8 @@ import pytest
 
 from meshwright.bench import calibrate, collectives
 from meshwright.bench.collectives import fit_names
+from meshwright.cluster.discovery.local import discover_host
 from meshwright.cluster.graph import Measurements, Pace, Timed
-from meshwright.cluster.local import discover_host
 from meshwright.layout import Layout
 from meshwright.plan.measured.spmd import RESUMING
 from meshwright.workload.graph import Operator

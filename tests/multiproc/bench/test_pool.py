@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.bench.pool import RankFailedError, RankPool, _serve
+from meshwright.bench.ranks.pool import RankFailedError, RankPool, _serve
 
 
 def sum_of_ranks(rank, world_size, store, backend):

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.result import banner
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from meshwright.device import CPU
 from meshwright.errors import InputError
 from meshwright.layout import Layout

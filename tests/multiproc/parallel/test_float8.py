@@ -49,7 +49,7 @@ def losses(rank, world_size, store, text, float8, compiled=False):
 
 @pytest.fixture(scope="module")
 def alone(_pools):
-    from meshwright.bench.pool import RankPool
+    from meshwright.bench.ranks.pool import RankPool
 
     with RankPool(1) as pool:
         return {kind: pool.run(losses, "dp=1,mbs=4", kind)[0] for kind in ("", "fp8-emulated")}
@@ -76,7 +76,7 @@ def test_a_part_of_a_sequence_is_scaled_by_its_own_largest_value(alone, rank_poo
 
 @pytest.mark.slow
 def test_compiled_layers_in_fp8_train_as_others_do(alone):
-    from meshwright.bench.pool import RankPool
+    from meshwright.bench.ranks.pool import RankPool
 
     with RankPool(1) as pool:
         found = pool.run(losses, "dp=1,mbs=4", "fp8-emulated", True, timeout_s=240)[0]

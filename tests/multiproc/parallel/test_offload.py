@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from meshwright.bench.pool import RankPool
+from meshwright.bench.ranks.pool import RankPool
 from meshwright.layout import Layout
 from tests.multiproc.parallel.layouts import OFFLOADED, Case
 from tests.multiproc.parallel.parity import difference, loss_difference, run

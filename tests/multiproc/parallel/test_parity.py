@@ -14,7 +14,7 @@ LOSS, PARAMETERS = 1e-12, 1e-10  # rounding of float64 sums in another order
 @pytest.fixture(scope="session")
 def alone(_pools):
     """Return a function from a model to what one process makes of it, trained once."""
-    from meshwright.bench.pool import RankPool
+    from meshwright.bench.ranks.pool import RankPool
 
     known = {}
 

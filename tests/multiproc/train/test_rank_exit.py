@@ -12,7 +12,7 @@ import psutil
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from meshwright.bench.pool import start_fork_server
+from meshwright.bench.ranks.pool import start_fork_server
 from meshwright.train.elastic import rank_exit
 from meshwright.train.elastic.agent import AgentStart, first_failure, run_agent
 from meshwright.train.elastic.rank_exit import Finished

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from meshwright.bench.cluster_links import links_of_nodes, nodes_of
-from meshwright.bench.judge import judge
+from meshwright.bench.judgement.cluster_links import links_of_nodes, nodes_of
+from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables
 from meshwright.cluster.builders import node_group
 from meshwright.cluster.dumps.detect import parse_dump

@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from benchmarks.published_sweeps import collective_tables
-from meshwright.bench.explain import (
+from meshwright.bench.judgement.explain import (
     attainable_bytes_per_s,
     in_switch_busbw_bytes_per_s,
     multi_node_busbw_bytes_per_s,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from benchmarks.published_sweeps import collective_tables
-from meshwright.bench.judge import judge
+from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import ReadTable, parse_tables, read_tables
 from meshwright.bench.table import Row
 from meshwright.cli import run_command

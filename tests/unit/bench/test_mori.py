@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.bench.judge import judge
+from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue

@@ -1,6 +1,6 @@
 """How far a calibration is, as it is said while it goes on."""
 
-from meshwright.bench.progress import Progress, ProgressTeller
+from meshwright.bench.ranks.progress import Progress, ProgressTeller
 
 
 def test_a_calibration_says_how_much_is_done_and_how_long_the_rest_takes(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.bench.judge import judge
+from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables, read_tables
 from meshwright.bench.reading.identify import named_in
 from meshwright.cli import run_command

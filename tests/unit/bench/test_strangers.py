@@ -6,9 +6,9 @@ import pathlib
 
 import pytest
 
-from meshwright.bench.judge import judge
+from meshwright.bench.judgement.judge import judge
+from meshwright.bench.judgement.settings import explained, nics_named, settings_in
 from meshwright.bench.reading import parse_tables, read_tables
-from meshwright.bench.settings import explained, nics_named, settings_in
 from meshwright.bench.table import print_rows
 from meshwright.cli import run_command
 from meshwright.errors import InputError

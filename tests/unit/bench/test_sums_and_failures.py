@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from meshwright.bench.judge import judge
+from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables
 from meshwright.bench.table import Row, print_rows
 from meshwright.errors import InputError

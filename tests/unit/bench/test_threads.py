@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from meshwright.bench.judge import judge
+from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables
 from meshwright.collectives.pricing.figures import bus_factor
 from meshwright.hardware import load_catalogue

@@ -2,9 +2,9 @@
 
 import pytest
 
-from meshwright.bench.judge import judge
+from meshwright.bench.judgement.judge import judge
+from meshwright.bench.judgement.shapes import dip
 from meshwright.bench.reading import parse_tables
-from meshwright.bench.shapes import dip
 from meshwright.bench.table import Row
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue

@@ -1,6 +1,6 @@
 import pytest
 
-from meshwright.bench.verdict import Spec, compute_verdict, verdict
+from meshwright.bench.judgement.verdict import Spec, compute_verdict, verdict
 from meshwright.hardware import load_catalogue
 
 CATALOGUE = load_catalogue()

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from meshwright.cluster.binding import Binding, bind, binding, binding_of_gpu
+from meshwright.cluster.discovery.binding import Binding, bind, binding, binding_of_gpu
+from meshwright.cluster.discovery.local import parse_cores
 from meshwright.cluster.graph import Cluster, Device
-from meshwright.cluster.local import parse_cores
 from meshwright.errors import MeshwrightError
 
 TWO_SOCKETS = tuple(
@@ -16,7 +16,7 @@ TWO_SOCKETS = tuple(
 GPUS = tuple(Device(id=f"GPU{i}", kind="gpu", numa=i // 2) for i in range(4))
 BOUND = """
 import os, subprocess
-from meshwright.cluster.binding import Binding, bind
+from meshwright.cluster.discovery.binding import Binding, bind
 bind(Binding("{cpus}", {numa}, "CPU0"))
 print(subprocess.run(["taskset", "-pc", str(os.getpid())], capture_output=True, text=True).stdout.split(":")[1].strip())
 print(subprocess.run(["numactl", "--show"], capture_output=True, text=True).stdout if {numactl} else "")

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cluster.discover import assemble, discover
+from meshwright.cluster.discovery.discover import assemble, discover
+from meshwright.cluster.discovery.local import local_cluster, parse_cores
+from meshwright.cluster.discovery.nvml import NvidiaGpu, NvmlError, nvidia_gpus
+from meshwright.cluster.discovery.plugins import net_plugins
+from meshwright.cluster.discovery.sysfs import InterfaceState, infiniband_rate, network_bytes_per_s
+from meshwright.cluster.discovery.sysfs_host import host_of
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.graph import Cluster, Host
-from meshwright.cluster.local import local_cluster, parse_cores
-from meshwright.cluster.nvml import NvidiaGpu, NvmlError, nvidia_gpus
-from meshwright.cluster.plugins import net_plugins
-from meshwright.cluster.sysfs import InterfaceState, infiniband_rate, network_bytes_per_s
-from meshwright.cluster.sysfs_host import host_of
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from testkit.sysfs_folder import FakeSys
@@ -258,8 +258,8 @@ def test_net_plugins_are_found_on_the_library_path_and_named(tmp_path):
 SHAPED = """
 import json
 from pyroute2 import IPRoute
-from meshwright.cluster.discover import discover
-from meshwright.cluster.sysfs_host import host_of
+from meshwright.cluster.discovery.discover import discover
+from meshwright.cluster.discovery.sysfs_host import host_of
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from meshwright.bench.setup import OnRanks
+from meshwright.bench.ranks.setup import OnRanks
 from meshwright.cli.bench_work import _beside_notes
 from meshwright.cluster.doctor import run_checks
 from meshwright.cluster.doctor.facts import NodeFacts

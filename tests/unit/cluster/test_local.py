@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.cluster.local import discover_host, fingerprint, format_cores, local_cluster, parse_cores, usable_cores
+from meshwright.cluster.discovery.local import (
+    discover_host,
+    fingerprint,
+    format_cores,
+    local_cluster,
+    parse_cores,
+    usable_cores,
+)
 from meshwright.errors import InputError
 
 
@@ -20,7 +27,7 @@ def test_the_host_is_what_the_system_says():
 
 def test_usable_cores_follow_the_affinity():
     core = min(os.sched_getaffinity(0))
-    code = "from meshwright.cluster.local import usable_cores; print(usable_cores())"
+    code = "from meshwright.cluster.discovery.local import usable_cores; print(usable_cores())"
     command = ["taskset", "-c", str(core), sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from meshwright.cli import group
+from meshwright.cluster.discovery.nvml import gpu_state
 from meshwright.cluster.doctor.facts import NetworkInterface, NodeFacts
 from meshwright.cluster.doctor.report import encoded, machine_report
-from meshwright.cluster.nvml import gpu_state
 
 NODE = NodeFacts(
     node=0, nodes=1, host="login7.example.org", host_addresses=("10.1.2.3",), cores=(0, 1, 2),

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from meshwright.cluster.arrangement import arranged_hosts, sick
+from meshwright.cluster.drawing.arrangement import arranged_hosts, sick
+from meshwright.cluster.drawing.svg import cluster_svg
 from meshwright.cluster.graph import Cluster, Device, Link, Placement
-from meshwright.cluster.svg import cluster_svg
 
 BOX = re.compile(
     r'<g><title>(\S+) .*?</title><rect x="(-?\d+)" y="(-?\d+)" width="(\d+)" height="(\d+)" \S+ class="([^"]+)"'

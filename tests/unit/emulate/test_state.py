@@ -2,8 +2,8 @@ import os
 
 import pytest
 
+from meshwright.cluster.discovery.processes import start_time
 from meshwright.cluster.emulation import state
-from meshwright.cluster.processes import start_time
 from meshwright.errors import InputError
 
 

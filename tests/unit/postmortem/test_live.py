@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from meshwright.cluster.discovery.processes import start_time
 from meshwright.cluster.doctor.stacks import RankProcess, listen, ranks_with_stacks
-from meshwright.cluster.processes import start_time
 from meshwright.errors import InputError
 from meshwright.postmortem.flight_records.records import GroupRecord, RankFlight, RecordedCall
 from meshwright.postmortem.live import explain, look_at, read_records

@@ -1,8 +1,8 @@
 """Emulated hosts stand on this machine: their run says its processor and versions, and keeps their cores and links."""
 
+from meshwright.cluster.discovery.local import discover_host
 from meshwright.cluster.emulation.inside import VARIABLE
 from meshwright.cluster.graph import Cluster, Host
-from meshwright.cluster.local import discover_host
 from meshwright.files import write_struct
 from meshwright.train.prepare import _cluster_here
 

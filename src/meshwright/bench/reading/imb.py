@@ -20,7 +20,7 @@ _OF_IMB = {  # benchmarks of IMB-MPI1
     *("alltoall", "alltoallv"),
 }
 _TIMES = ("t_max[usec]", "t_pure[usec]", "t[usec]")
-_COLUMNS = re.compile(r"\s*(?:\S+\[(?:usec|%)\]\s*)+$")  # of a header that goes on
+_COLUMNS = re.compile(r"\s*\S+\[(?:usec|%)\](?:\s+\S+\[(?:usec|%)\])*\s*$")  # of a header that goes on
 _NAMED = "#Benchmarking"  # a first column of names
 _NAME = re.compile(r"[A-Za-z]\w{0,40}$")
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ...errors import InputError
 from ...units import counted
-from ..settings import settings_in
+from ..judgement.settings import settings_in
 from ..table import Row
 from .columns import WIDTHS, CutRow, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
 from .cut_rows import left_out

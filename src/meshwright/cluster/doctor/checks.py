@@ -7,7 +7,7 @@ import msgspec
 
 from ...machine_load import others_share
 from ...units import counted, format_bytes
-from ..local import format_cores
+from ..discovery.local import format_cores
 from .facts import NodeFacts
 from .interfaces import gloo_takes, nccl_takes
 

@@ -14,7 +14,7 @@ import psutil
 
 from ...machine_load import Load
 from ...native import HELPER_VARIABLE, c_compiler
-from ..local import parse_cores
+from ..discovery.local import parse_cores
 
 _PACKAGES = ("meshwright", "torch", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _PREFIXES = ("NCCL_", "GLOO_", "TP_SOCKET", "OMP_", "MKL_NUM", "MASTER_", "MESHWRIGHT_", "TORCH_")

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
-from ..processes import has_open, process_status, start_time
+from ..discovery.processes import has_open, process_status, start_time
 
 FOLDER = "stacks"
 SIGNAL = signal.SIGUSR2

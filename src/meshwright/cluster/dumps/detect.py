@@ -14,9 +14,9 @@ from ...files import parse_json, read_text, refuse_endless_numbers
 from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT
 from ...quantities import checked
-from ..discover import assemble
+from ..discovery.discover import assemble
+from ..discovery.sysfs_host import host_of, is_sysfs
 from ..graph import Cluster, consistent
-from ..sysfs_host import host_of, is_sysfs
 from ..wire import may_be_cluster, read_cluster
 from .amd_xgmi import from_xgmi, from_xgmi_json, looks_like_xgmi, looks_like_xgmi_json
 from .clouds import from_cloud_json, looks_like_cloud_json

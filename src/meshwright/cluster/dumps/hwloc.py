@@ -11,8 +11,8 @@ from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, pci_kind, vendor_name
 from ..catalogue_devices import with_catalogue
 from ..cpumask import mask_cpus
+from ..discovery.local import format_cores
 from ..graph import Cluster, Device, Host, Link
-from ..local import format_cores
 from ..numa import cpu_id, node_count, of_no_node
 from ..paths import rank
 from ..pcipath import PciDevice, card_of, host_links, make_of, narrower_than_their_make, pci_links, upper_bound_warnings

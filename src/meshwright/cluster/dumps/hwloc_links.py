@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from ...errors import InputError
 from ...hardware import Catalogue
+from ..discovery.local import parse_cores
 from ..graph import Device, Link
-from ..local import parse_cores
 from .xml import Element
 
 Matrix = dict[tuple[str, str], int]

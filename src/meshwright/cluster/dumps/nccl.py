@@ -15,8 +15,8 @@ from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind, vendor_name
 from ..catalogue_devices import with_catalogue
 from ..cpumask import mask_cpus
+from ..discovery.local import format_cores
 from ..graph import Cluster, Device, Host, Link
-from ..local import format_cores
 from ..pcipath import (
     PciDevice,
     card_of,

@@ -3,8 +3,8 @@
 import re
 
 from ...errors import InputError
+from ..discovery.local import format_cores
 from ..graph import Cluster, Device, Host
-from ..local import format_cores
 
 CPUS = re.compile(r"^\s*node (\d{1,6}) cpus:((?:\s+\d{1,6})*)\s*$", re.M)
 SIZE = re.compile(r"^\s*node (\d{1,6}) size:\s+(\d{1,12}) MB", re.M)

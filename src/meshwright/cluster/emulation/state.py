@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
-from ..processes import start_time
+from ..discovery.processes import start_time
 
 
 class RunningEmulation(msgspec.Struct, frozen=True, order=True):

@@ -1,7 +1,7 @@
 """The page of a plan that has not run: what it costs, how it is laid out, what else there was."""
 
+from ...cluster.drawing.svg import cluster_svg
 from ...cluster.graph import Cluster
-from ...cluster.svg import cluster_svg
 from ...layout import Fits, Machines, Plan
 from ...timeline import Performance, Timeline
 from ...units import counted, format_bytes, format_time

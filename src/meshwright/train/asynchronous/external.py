@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from ...backend.hosts.addresses import network_address
-from ...bench.pool import start_fork_server
+from ...bench.ranks.pool import start_fork_server
 from ...errors import InputError, MeshwrightError
 from ..job.environment import Place
 from ..run.run_folder import RunFolder

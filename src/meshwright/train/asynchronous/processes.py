@@ -18,11 +18,11 @@ import torch
 import torch._dynamo  # the first optimiser imports it, for seconds: not while others listen for heartbeats
 import torch.distributed as dist
 
-from ...bench.pool import let_fork_server_end
-from ...bench.process import prepare_process
+from ...bench.ranks.pool import let_fork_server_end
+from ...bench.ranks.process import prepare_process
+from ...cluster.discovery.local import threads_per_rank
 from ...cluster.doctor.stacks import listen
 from ...cluster.emulation.linux import go_on_without_parent
-from ...cluster.local import threads_per_rank
 from ...errors import InputError, MeshwrightError
 from ...parallel.asynchronous.client import Client
 from ...parallel.asynchronous.members import MemberChange

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...bench.process import prepare_process
+from ...bench.ranks.process import prepare_process
 from ...device import CPU
 from ...errors import InputError
 from ...layout import Plan

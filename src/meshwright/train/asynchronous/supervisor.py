@@ -18,7 +18,7 @@ from types import FrameType
 
 import msgspec
 
-from ...bench.pool import start_fork_server
+from ...bench.ranks.pool import start_fork_server
 from ...errors import InputError, MeshwrightError
 from ...temporary import process_folder
 from ..checkpoint.folder import latest_checkpoint

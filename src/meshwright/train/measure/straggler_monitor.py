@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ...backend.group.base import GroupBase
 from ...backend.hosts.link_rates import LinkRates
+from ...cluster.discovery.local import usable_cores
 from ...cluster.emulation.inside import surrounding_cluster
-from ...cluster.local import usable_cores
 from ...layout import Layout
 from ...machine_load import run_queue_s
 from ..job.environment import ranks_on_this_host

@@ -1,8 +1,8 @@
 """The yardsticks of a measurement: a node of the catalogue, the GPUs of this machine, or its memory."""
 
-from ..cluster.graph import Cluster
-from ..hardware import Catalogue
-from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s
+from ...cluster.graph import Cluster
+from ...hardware import Catalogue
+from ...hardware.arithmetic import gpu_link, node_network_bytes_per_s
 from .named_link import named_link
 from .verdict import Spec, slower_ways
 

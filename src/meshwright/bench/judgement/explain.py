@@ -7,9 +7,9 @@ across nodes a pipelined tree of depth L adds its filling: time = (sqrt(L) + sqr
 
 import math
 
-from ..collectives.pricing.figures import bus_factor
-from ..hardware import Catalogue, Interconnect, NetworkPort, NodeType, Switch
-from ..hardware.arithmetic import USUAL_SHARE, gpu_link
+from ...collectives.pricing.figures import bus_factor
+from ...hardware import Catalogue, Interconnect, NetworkPort, NodeType, Switch
+from ...hardware.arithmetic import USUAL_SHARE, gpu_link
 
 
 def attainable_bytes_per_s(link: Interconnect | NetworkPort) -> float:

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..errors import InputError
-from ..hardware import Catalogue, Interconnect, NetworkPort, NodeType
-from ..hardware.arithmetic import PCIE3_BYTES_PER_S, PCIE3_NICS_SHARE
-from ..units import format_rate
+from ...errors import InputError
+from ...hardware import Catalogue, Interconnect, NetworkPort, NodeType
+from ...hardware.arithmetic import PCIE3_BYTES_PER_S, PCIE3_NICS_SHARE
+from ...units import format_rate
+from ..reading.tables import ReadTable
+from ..table import COUNTED
 from .explain import attainable_bytes_per_s
 from .named_link import named_link, nic_bytes_per_s
-from .reading.tables import ReadTable
 from .settings import leaves_the_rack, nics_named
-from .table import COUNTED
 
 # GB/s of bus bandwidth that NCCL's maintainers call right for large messages on 8 GPUs of a node, beside the rate
 # per direction (nccl-tests issues 149 and 212): 230 of 300, 370 of 450 by ring, 475 to 480 in the switch

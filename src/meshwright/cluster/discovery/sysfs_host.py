@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from ..errors import InputError
-from .cpumask import mask_cpus
-from .graph import Cluster, Device, Host
+from ...errors import InputError
+from ..cpumask import mask_cpus
+from ..graph import Cluster, Device, Host
+from ..numa import cpu_id, node_count, of_no_node
 from .local import format_cores, parse_cores
-from .numa import cpu_id, node_count, of_no_node
 from .sysfs import gpu_memory_nodes, read
 
 

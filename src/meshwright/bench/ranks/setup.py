@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
-from ..cluster.binding import Binding, bind
-from ..cluster.local import threads_per_rank
-from ..device import CPU, count, native_backend, of_rank, set_current, uses_accelerators
-from ..errors import InputError
-from ..machine_load import Load, LoadCounters, busy_words
+from ...cluster.discovery.binding import Binding, bind
+from ...cluster.discovery.local import threads_per_rank
+from ...device import CPU, count, native_backend, of_rank, set_current, uses_accelerators
+from ...errors import InputError
+from ...machine_load import Load, LoadCounters, busy_words
 from .pool import RankPool
 from .process import prepare_process
 

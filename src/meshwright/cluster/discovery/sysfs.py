@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..hardware.arithmetic import INFINIBAND_LANE_GBPS
-from ..hardware.pci import pci_kind, vendor_name
-from .cpumask import mask_cpus
-from .graph import Device
+from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
+from ...hardware.pci import pci_kind, vendor_name
+from ..cpumask import mask_cpus
+from ..graph import Device
+from ..pcipath import PciDevice, card_of, make_of, pcie_bytes_per_s
 from .local import format_cores
-from .pcipath import PciDevice, card_of, make_of, pcie_bytes_per_s
 
 SYS = Path("/sys")
 BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from ..hardware import Catalogue, Interconnect
-from ..hardware.arithmetic import EXPECTED_SHARE, duplex_trap
-from ..units import format_rate
+from ...hardware import Catalogue, Interconnect
+from ...hardware.arithmetic import EXPECTED_SHARE, duplex_trap
+from ...units import format_rate
 
 LOW, HIGH = EXPECTED_SHARE
 

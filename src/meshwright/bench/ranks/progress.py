@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..units import format_time
+from ...units import format_time
 
 SAY_EVERY_S = 5.0
 STILL_S = 30.0  # between two lines where nothing more was done

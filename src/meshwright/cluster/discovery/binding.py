@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import MeshwrightError
-from .graph import Cluster, Device
+from ...errors import MeshwrightError
+from ..graph import Cluster, Device
 from .local import format_cores, parse_cores
 from .sysfs import SYS, numa_of, read
 

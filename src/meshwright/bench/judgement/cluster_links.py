@@ -7,10 +7,10 @@ NVLink, which a file of one of them cannot show, is the catalogue's.
 
 from msgspec.structs import replace
 
-from ..cluster.compact import compact
-from ..cluster.graph import Cluster, NodeGroup
-from ..hardware import Catalogue
-from ..hardware.arithmetic import USUAL_SHARE
+from ...cluster.compact import compact
+from ...cluster.graph import Cluster, NodeGroup
+from ...hardware import Catalogue
+from ...hardware.arithmetic import USUAL_SHARE
 from .explain import attainable_bytes_per_s
 from .named_link import RDMA, RDMA_SHARE, named_link
 from .yardstick import TableLinks, links_of_card

@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Sequence
 from html import escape
 
-from ..units import format_bytes, format_network_rate, format_rate
+from ...units import format_bytes, format_network_rate, format_rate
+from ..graph import Cluster, Device, Link
+from ..paths import is_own, rank
 from .arrangement import HostArrangement, Numa, SwitchGroup, arranged_hosts, is_even, sick
-from .graph import Cluster, Device, Link
-from .paths import is_own, rank
 from .svg_parts import CAPTION, GAP, HEIGHT, PAD, WIDTH, Drawn, rect
 from .svg_places import drawn_switches
 

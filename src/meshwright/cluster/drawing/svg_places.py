@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
 
-from .graph import Placement
+from ..graph import Placement
 from .svg_parts import CAPTION, GAP, HEIGHT, PAD, WIDTH, Drawn, rect
 
 ACROSS = 4  # boxes in a row of a frame

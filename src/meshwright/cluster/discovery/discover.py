@@ -7,15 +7,25 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..errors import InputError
-from ..hardware import Catalogue
-from .catalogue_devices import with_catalogue
-from .graph import Cluster, Device, Link
+from ...errors import InputError
+from ...hardware import Catalogue
+from ..catalogue_devices import with_catalogue
+from ..graph import Cluster, Device, Link
+from ..pcipath import PciDevice, crowded_cards, host_links, narrower_than_their_make, pci_links, upper_bound_warnings
 from .kfd import amd_links
 from .local import local_cluster
 from .nvml import NvidiaGpu, NvmlError, nvidia_gpus
-from .pcipath import PciDevice, crowded_cards, host_links, narrower_than_their_make, pci_links, upper_bound_warnings
-from .sysfs import SYS, InterfaceState, driver_names, network_interfaces, nics, pci_gpus, pci_id, sleeping, without_link
+from .sysfs import (
+    SYS,
+    InterfaceState,
+    driver_names,
+    network_interfaces,
+    nics,
+    pci_gpus,
+    pci_id,
+    sleeping,
+    without_link,
+)
 
 
 def discover(catalogue: Catalogue, gpu: str | None = None, root: Path = SYS) -> Cluster:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from ..units import counted, format_bytes, format_network_rate, format_rate
-from .analysis import Analysis
-from .graph import Cluster, Device
-from .paths import is_own, rank
+from ...units import counted, format_bytes, format_network_rate, format_rate
+from ..analysis import Analysis
+from ..graph import Cluster, Device
+from ..paths import is_own, rank
 
 MAX_MATRIX = 32
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..units import format_bytes, format_rate
-from .reading.tables import Rate, ReadTable
-from .table import Row
+from ...units import format_bytes, format_rate
+from ..reading.tables import Rate, ReadTable
+from ..table import Row
 
 _Pair = tuple[str, str]
 COLLAPSE = 0.5  # of the best smaller size, from some size to the end

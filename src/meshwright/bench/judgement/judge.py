@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..hardware import Catalogue
-from ..units import counted, format_bytes, format_rate
+from ...hardware import Catalogue
+from ...units import counted, format_bytes, format_rate
+from ..reading.identify import MOST_RANKS
+from ..reading.tables import ReadTable
+from ..table import COUNTED, Row
 from .named_link import named_link
-from .reading.identify import MOST_RANKS
-from .reading.tables import ReadTable
 from .settings import explained, keeps_off_nics, leaves_the_rack
 from .shapes import collapse, collapse_of_rates, dip, pair_faults, slowest_pair
-from .table import COUNTED, Row
 from .yardstick import Attainable, TableLinks, attainable, link_of_devices, other_gpus, table_links
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %

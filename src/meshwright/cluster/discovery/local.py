@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from ..errors import InputError
-from ..units import parse_bytes
-from .graph import Cluster, Device, Host, Link
+from ...errors import InputError
+from ...units import parse_bytes
+from ..graph import Cluster, Device, Host, Link
 
 _SYS = Path("/sys/devices/system")
 

@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .domains import Domain, domains, odd_pairs
-from .graph import Cluster, Device, Link
-from .paths import is_own
+from ..domains import Domain, domains, odd_pairs
+from ..graph import Cluster, Device, Link
+from ..paths import is_own
 
 ON_ONE_SWITCH = frozenset({"PIX", "PSB", "PXB"})  # paths that meet no CPU
 LARGE = 3  # GPUs of a domain, beside which one that is in none has lost its links

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from ..errors import InputError, nearest
-from ..hardware import Catalogue, Interconnect, NetworkPort
-from ..hardware.arithmetic import USUAL_SHARE
-from ..units import parse_rate
+from ...errors import InputError, nearest
+from ...hardware import Catalogue, Interconnect, NetworkPort
+from ...hardware.arithmetic import USUAL_SHARE
+from ...units import parse_rate
 from .explain import attainable_bytes_per_s
 
 # "we usually consider 24 GB/s the peak of a 200G NIC, 12 GB/s of a 100G one" (nccl-tests issue 119)

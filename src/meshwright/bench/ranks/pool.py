@@ -23,12 +23,12 @@ from multiprocessing.forkserver import _forkserver, ensure_running
 from pathlib import Path
 from typing import Any
 
-from ..errors import MeshwrightError
-from ..temporary import process_folder
+from ...errors import MeshwrightError
+from ...temporary import process_folder
 from .job_signals import JOB_SIGNALS
 
 LOOK_S = 0.25  # between two looks whether ranks that have not answered get on
-PRELOAD = ("meshwright.bench.forkserver_preload", "torch", "torch.distributed", "meshwright.bench.pool")
+PRELOAD = ("meshwright.bench.ranks.forkserver_preload", "torch", "torch.distributed", "meshwright.bench.ranks.pool")
 
 
 def start_fork_server(*modules: str) -> None:

@@ -1,0 +1,1 @@
+"""Drawings of a cluster: `draw` (text), `svg` with `arrangement`, `svg_places` (nodes under switches), `svg_parts`."""
