@@ -26,8 +26,14 @@ class Whole(click.IntRange):
                 value = value.replace(",", "")
             elif (found := _BINARY.fullmatch(value.strip())) is not None:
                 meant = " or ".join(f"{float(found[1]) * scale:.0f}" for scale in _SCALES[found[2].lower()])
-                self.fail(f"{value!r} is no whole number, such as {meant}", param, ctx)
+                self.fail(f"{value!r} is no whole number, such as {meant}{_counted_by(param)}", param, ctx)
         return super().convert(value, param, ctx)
+
+
+def _counted_by(param: click.Parameter | None) -> str:
+    """Return what an option counts, by the first sentence of its help: tokens are easily given for sequences."""
+    counts = (getattr(param, "help", None) or "").partition(".")[0]
+    return f" ({counts[:1].lower()}{counts[1:]})" if counts else ""
 
 
 class Amount(click.types.FloatParamType):

@@ -13,7 +13,7 @@ from .options import JobQuestion, PlanOptions
 from .plan_output import optional, print_about, training_asked, write_plan_page
 from .plan_target import asks_target, check_target, solve_target
 from .prose import say
-from .stacks import note_of_engine, warn_of_stack
+from .stacks import note_of_engine, tell_stated, warn_of_stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -368,7 +368,9 @@ def _tell(job: "Job", *, err: bool = False) -> None:
 def _asked(setting: "Setting", layout: str) -> "PricedLayout":
     from ..plan.request import priced_layout
 
-    return priced_layout(setting, layout)
+    row = priced_layout(setting, layout)
+    tell_stated(setting, layout)
+    return row
 
 
 def _write_plan(given: PlanOptions, setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]") -> None:

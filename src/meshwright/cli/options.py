@@ -55,6 +55,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     imbalance: float | None
     recompute_modules: str | None
     activations_away: str | None
+    recipe: Literal["newest", "none"]
     calibrate: str | None
     save: Path | None
     layout: str | None

@@ -21,7 +21,7 @@ from .plan_target import asks_target, check_target, solve_target
 from .plan_ways import check_read
 from .precision import optimizer_of, precision_option
 from .prose import say
-from .stacks import default_of, note_of_engine, stack_option, tell_needs, warn_of_stack
+from .stacks import default_of, note_of_engine, stack_option, tell_needs, tell_stated, warn_of_stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +68,9 @@ OFTEN = (
     "--activations-away", metavar="A,B", help="Kept in the hosts' memory: input (of a recomputed layer), none."
 )
 @click.option("--recompute-modules", metavar="A,B", help="What recompute=selective computes again: layernorm, moe_act.")
+@click.option(
+    "--recipe", type=click.Choice(["newest", "none"]), default="newest", help="Of --stack bridge: what it adds."
+)
 @click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
@@ -232,6 +235,7 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         imbalance=_imbalance(given.imbalance, model),
         modules=modules_of((given.recompute_modules or "").split(","), where="--recompute-modules"),
         away=_away(given.activations_away),
+        recipe=given.recipe == "newest",
         conditions=parse_conditions(given.only, given.without),
         placements=_placements(given.placements),
         measured=(given.own,) if given.own else (),
@@ -320,7 +324,7 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
 def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Console") -> int:
     from ..layout import micro_batches
     from ..plan.model_facts import model_facts, sentence
-    from ..plan.request import priced_layout
+    from ..plan.request import priced_layout, written_out
     from ..plan.search.engine_comparison import on_other_engines
     from ..plan.search.explore import plain_data_parallel
     from ..plan.search.that_fit import that_fit
@@ -328,6 +332,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, layout)
+    tell_stated(setting, layout)
     check_engine(given.engine, setting, row.layout)
     others = [plain_data_parallel(setting)]
     if given.emit:
@@ -340,7 +345,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
         print_answer(setting, row, others, training, fitting)
     else:
         console.print(sentence(model_facts(setting)), highlight=False)
-        show_row(console, str(row.layout), row)
+        show_row(console, written_out(row.layout, setting), row)
         show_that_fit(console, row, fitting)
         if row.fits == "does not fit":
             console.print(_what_fits(setting, given), highlight=False)
@@ -369,7 +374,7 @@ def _what_fits(setting: "Setting", given: PlanOptions) -> str:
 def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..layout import Layout
     from ..plan.model_facts import model_facts, sentence
-    from ..plan.request import setting_of
+    from ..plan.request import setting_of, stated
     from ..plan.targets.whatif import compare_clusters
     from ..report.planning import show_comparison_of_clusters
 
@@ -379,7 +384,13 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
         raise InputError(f"--compare {clusters}: expected two or more clusters, such as dgx-a100-80g,dgx-a800")
     settings = {name: setting_of(_request(*_overridden(given, name, model)), catalogue) for name in names}
     first = settings[names[0]]
-    layout = None if given.layout is None else Layout.parse(given.layout, world_size=first.gpus)
+    layout = None
+    if given.layout is not None:
+        layout = Layout.parse(stated(given.layout, first), world_size=first.gpus)
+        tell_stated(first, given.layout)
+    for name, setting in settings.items():
+        for text in [text for text in setting.assumed if text not in first.assumed]:
+            say(f"assumed of {name}: {text}", err=True)
     comparison = compare_clusters(settings, layout)
     for setting in {(one.stack, one.precision): one for one in settings.values()}.values():
         warn_of_stack(setting, comparison.sides[0].same.layout)

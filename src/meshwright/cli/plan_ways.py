@@ -23,7 +23,7 @@ _FILES = frozenset({"output", "html", "graph"})
 # what a setting of the planner is made of
 _SETTING = _ASKED | _RATES | _OWN_RUNS | {
     *("allow_unknown", "stack", "optimizer", "weights", "loss", "lora_rank", "mtp_layers", "imbalance"),
-    *("recompute_modules", "activations_away", "latency", "fabric", "placements"),
+    *("recompute_modules", "activations_away", "recipe", "latency", "fabric", "placements"),
 }  # fmt: skip
 _TARGET = _SETTING | _CONDITIONS | {"plot"}
 _JOB = _ASKED | _RATES | _OWN_RUNS | _CONDITIONS | {

@@ -29,7 +29,7 @@ from .options import JobQuestion, SimulateOptions
 from .plan_output import optional
 from .precision import precision_option
 from .prose import say
-from .stacks import default_of, stack_option, warn_of_stack
+from .stacks import default_of, stack_option, tell_stated, warn_of_stack
 
 if TYPE_CHECKING:
     from ..layout import Layout
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..simulate.problem import Disturbance
     from ..simulate.topology import Topology
     from ..timeline import Timeline
+    from ..workload.models import Model
 
 SHARED_GPU = "what communication takes from computation on the same GPU: `plan` adds what measured runs lost by it"
 ROUNDING = 1e-9  # of a step: what is left of sums of times that are equal
@@ -165,6 +166,9 @@ def _step(options: SimulateOptions) -> int:
     from ..layout import Layout
     from ..plan.analytic import Setting
     from ..plan.analytic.calibration import calibrations, joined_calibrations
+    from ..plan.analytic.price import node_group_of
+    from ..plan.layouts.releases import recipe_of
+    from ..plan.request import stated
     from ..workload.architecture import Architecture
     from ..workload.models import load_model
 
@@ -181,6 +185,41 @@ def _step(options: SimulateOptions) -> int:
     model = load_model(options.model)
     told = () if options.as_json else model.length_assumed(seq_len)  # an object is the same either way
     seq_len = seq_len or model.seq_len
+    _check_given(options, model, layout, batch, seq_len)
+    assert layout is not None
+    assert batch is not None
+    assert seq_len is not None
+    architecture = model.architecture
+    if not isinstance(architecture, Architecture):
+        raise InputError(f"--model {options.model}: is no transformer; a step is simulated for transformers")
+    software, machine = calibrations(options.stack, options.cluster)
+    cluster = compact(_cluster(options, layout.world_size), load_catalogue(), where=options.cluster)
+    stack = software.stack if software else options.stack or default_of(options.precision, str(layout))
+    traits, recipe = recipe_of(stack, node_group_of(cluster).gpu.model, model.name, options.precision)
+    setting = Setting(
+        architecture=architecture,
+        cluster=cluster,
+        gpus=layout.world_size,
+        global_batch=batch,
+        seq_len=seq_len,
+        precision=options.precision,
+        stack=stack,
+        traits=traits,
+        assumed=model.assumed + told + recipe,
+        ignored=model.ignored,
+        measured=joined_calibrations(software, machine),
+    )
+    if options.layout is not None:
+        layout = Layout.parse(stated(options.layout, setting), world_size=setting.gpus)
+        tell_stated(setting, options.layout)
+    warn_of_stack(setting, layout)
+    return _simulated(options, setting, layout)
+
+
+def _check_given(
+    options: SimulateOptions, model: "Model", layout: "Layout | None", batch: int | None, seq_len: int | None
+) -> None:
+    """Raise InputError for the first thing that a step cannot be simulated without."""
     for value, name, what in (
         (layout, "--layout", 'a split such as "tp=8,dp=4"'),
         (batch, "--global-batch", "the sequences of a step"),
@@ -189,27 +228,6 @@ def _step(options: SimulateOptions) -> int:
     ):
         if value is None:
             raise InputError(f"{name}: expected {what}")
-    assert layout is not None
-    assert batch is not None
-    assert seq_len is not None
-    architecture = model.architecture
-    if not isinstance(architecture, Architecture):
-        raise InputError(f"--model {options.model}: is no transformer; a step is simulated for transformers")
-    software, machine = calibrations(options.stack, options.cluster)
-    setting = Setting(
-        architecture=architecture,
-        cluster=compact(_cluster(options, layout.world_size), load_catalogue(), where=options.cluster),
-        gpus=layout.world_size,
-        global_batch=batch,
-        seq_len=seq_len,
-        precision=options.precision,
-        stack=software.stack if software else options.stack or default_of(options.precision, str(layout)),
-        assumed=model.assumed + told,
-        ignored=model.ignored,
-        measured=joined_calibrations(software, machine),
-    )
-    warn_of_stack(setting, layout)
-    return _simulated(options, setting, layout)
 
 
 def _job(options: SimulateOptions) -> int:

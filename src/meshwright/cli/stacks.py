@@ -72,6 +72,19 @@ def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
         say(f"note: {note}", err=True)
 
 
+def tell_stated(setting: "Setting", layout: str) -> None:
+    """Say on stderr what a layout that is given does not say and is priced with, since its stack's recipes have it."""
+    from ..plan.request import stack_defaults
+
+    found = stack_defaults(layout, setting)
+    if found:
+        off = ",".join(f"{part.partition('=')[0]}=0" for part in found)
+        say(
+            f"note: --layout is priced with {','.join(found)}, as recipes of {setting.stack} have it (or {off})",
+            err=True,
+        )
+
+
 def tell_needs(setting: "Setting", layout: "Layout") -> None:
     """Say on stderr what the engine of a stack has to be told to run a layout that a search found."""
     from ..plan.layouts.filters import needs_of_stack

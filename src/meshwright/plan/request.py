@@ -11,6 +11,7 @@ from ..hardware import Catalogue
 from ..hardware.arithmetic import dies_told, duplex_trap, share_between_peers, without_peers
 from ..hardware.cards import cards_assumed
 from ..layout import Candidate, Layout, Machines, Plan
+from ..layout_names import names_sharding, own_name, pairs_of
 from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED, adapter_parameters
 from ..workload.architecture import Architecture
@@ -27,6 +28,7 @@ from .analytic.price import DEFAULT_STACK, node_group_of
 from .analytic.recipes import recipes
 from .clusters.machines import cluster_by_name, node, on_nearest_nodes
 from .layouts.legality import legal_layout, unrunnable
+from .layouts.releases import recipe_of
 from .layouts.stacks import NO_FURTHER, find_stack, stack_named
 from .search.explore import row_of
 from .search.study import PricedLayout
@@ -55,6 +57,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     imbalance: float = 1.0  # of the rows that reach experts
     lora_rank: int = 0
     modules: tuple[str, ...] = ()  # that selective recomputation computes again
+    recipe: bool = False  # with what the recipes of the stack's newest release switch on for the model
     away: tuple[str, ...] | None = None  # activations in the hosts' memory until backward; None: as the stack does
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
@@ -90,16 +93,10 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += dies_told(catalogue, node_group_of(cluster).gpu.model)
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
-    check_own(
-        stack,
-        {"--weights": request.weights, "--loss": request.loss, "--activations-away": " ".join(request.away or ())},
-    )
-    if stack == OWN and request.precision in recipes():
-        raise InputError(f"--precision {request.precision}: {OWN} multiplies fp8 by tensor alone; or --stack NAME")
-    if stack == OWN and request.model.architecture.mtp_trained:
-        raise InputError(f"--stack {OWN}: {NO_FURTHER}; --stack NAME, which may have them")
+    _check_stack(request, stack)
     if request.placements:
         cluster = on_nearest_nodes(cluster, request.placements)
+    traits, told = _recipe(request, stack, cluster)
     return Setting(
         architecture=request.model.architecture,
         cluster=cluster,
@@ -115,12 +112,34 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         imbalance=request.imbalance,
         lora_rank=request.lora_rank,
         modules=request.modules,
+        traits=traits,
         away=request.away,
         conditions=request.conditions,
-        assumed=assumed,
+        assumed=assumed + told,
         ignored=request.model.ignored,
         measured=(*request.measured, *joined_calibrations(software, machine)),
     )
+
+
+def _check_stack(request: PlanRequest, stack: str) -> None:
+    """Raise InputError for what our own engine is asked for and does not do."""
+    check_own(
+        stack,
+        {"--weights": request.weights, "--loss": request.loss, "--activations-away": " ".join(request.away or ())},
+    )
+    if stack == OWN and request.precision in recipes():
+        raise InputError(f"--precision {request.precision}: {OWN} multiplies fp8 by tensor alone; or --stack NAME")
+    if stack == OWN and request.model.architecture.mtp_trained:
+        raise InputError(f"--stack {OWN}: {NO_FURTHER}; --stack NAME, which may have them")
+
+
+def _recipe(request: PlanRequest, stack: str, cluster: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the traits of the newest recipe where they are asked for, and what is assumed with them."""
+    if not request.recipe:
+        return (), ()
+    accelerator = node_group_of(cluster).gpu.model
+    traits, told = recipe_of(stack, accelerator, request.model.name, request.precision)
+    return traits, tuple(f"{text} (--recipe none leaves it out)" for text in told)
 
 
 def _loss_assumed(request: PlanRequest) -> tuple[str, ...]:
@@ -212,15 +231,37 @@ def priced_layout(setting: Setting, text: str) -> PricedLayout:
 
 
 def stated(text: str, setting: Setting) -> str:
-    """Return the text of a layout with sequence parallelism where it does not say and the stack has it by default."""
+    """Return the text of a layout with what the stack has by default where it does not say."""
+    own = stack_defaults(text, setting)
+    if not own:
+        return text
+    said = text if "=" in text else str(Layout.parse(text, world_size=setting.gpus))
+    return ",".join((said, *own))
+
+
+def stack_defaults(text: str, setting: Setting) -> tuple[str, ...]:
+    """Return switches that the text of a layout leaves out and its stack's recipes set: "sp=1", "zero=1".
+
+    ZeRO 1 is such a switch, Megatron-LM's distributed optimizer; ZeRO 2 and 3 are a split that a layout names.
+    """
     stack = book().stacks.get(setting.stack, GENERIC)
     try:
         layout = Layout.parse(text, world_size=setting.gpus)
     except InputError:  # its fault is told where the nearest legal layouts are
-        return text
-    named = {part.partition("=")[0].strip() for part in text.split(",")}
+        return ()
+    names = [name for name, _ in pairs_of(text)]
+    named = {own_name(name) or name for name in names}
+    shares = "zero" in named or any(names_sharding(name) for name in names)
     fits = layout.tp > 1 and setting.seq_len // layout.cp % layout.tp == 0
-    return f"{text},sp=1" if stack.sp and fits and "sp" not in named else text
+    found = ["sp=1"] if stack.sp and fits and "sp" not in named else []
+    found += ["zero=1"] if stack.zero == 1 and layout.dp * layout.cp > 1 and not shares else []
+    return tuple(found)
+
+
+def written_out(layout: Layout, setting: Setting) -> str:
+    """Return the text of a layout that `stated` leaves as it is: with switches at 0 that its stack would add."""
+    text = str(layout)
+    return ",".join((text, *(f"{part.partition('=')[0]}=0" for part in stack_defaults(text, setting))))
 
 
 def plan_of(setting: Setting, best: PricedLayout, others: Sequence[PricedLayout], reason: str = "") -> Plan:

@@ -50,7 +50,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # offload: bytes of an element between device and host, and what goes on meanwhile
     host_weight_bytes: Number = HALF_BYTES
     host_gradient_bytes: Number = SINGLE_BYTES
-    host_beside: Number = 0  # offload=optimizer: gradients leave in each micro-batch, beside its backward; 0: once
+    host_beside: Number = 0  # offload=optimizer: with ZeRO 2 gradients leave beside each backward; 0: once
     host_overlaps: Number = 0  # the first weights come back while the host still updates others
     cut_by_cost: Number = 0  # stages of a pipeline are cut where that balances their cost; 0: as evenly as can be
     # what lies in memory

@@ -72,7 +72,8 @@ def states(
     moved = moved * where(offload > 0, 1, 0)
     # gradients that leave beside backward are on the device for a layer at a time; a pipeline's gathered weights stay
     moments_away, weights = offload == 1, offload == 2
-    leaves = resharded & (weights | (moments_away & (c.host_beside > 0)))
+    beside = (c.host_beside > 0) & (split.zero >= 2)  # below it a step's gradients add up whole on the device
+    leaves = resharded & (weights | (moments_away & beside))
     gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
     master = where(single, SINGLE_BYTES, host_master_bytes(c))
     host = (alone + master) * c.trained * moved + where(offload > 0, at_ends, 0) + gradient

@@ -206,13 +206,15 @@ def host_traffic(
 
     `offload` is the place in `layout.OFFLOADS`. A rank sends what it updates: its share under ZeRO, else everything.
     Weights come as often as ZeRO gathers them, also where one rank has nothing to gather. Copies of a sharded model
-    sum their gradients once a step, and none leave before.
+    sum their gradients once a step, and none leave before; so do ranks that ZeRO 1 leaves all gradients.
     """
     own = where(split.zero > 0, part(held, shards), held)
     states, weights = 1 * (offload == 1), 1 * (offload == 2)
     each = 1 * ((split.pp <= 1) | (c.reshards > 0))
     three = weights * (split.zero == 3) * each
-    beside = where(offload == 2, each * (copies <= 1), each * (c.host_beside > 0)) * (states + weights)
+    beside = where(offload == 2, each * (copies <= 1), each * (c.host_beside > 0) * (split.zero >= 2)) * (
+        states + weights
+    )
 
     weight_bytes = host_weight_bytes(c)
 

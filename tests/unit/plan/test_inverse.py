@@ -170,6 +170,13 @@ def test_clusters_that_take_as_long_are_said_to_and_no_term_explains_it():
     assert compare_clusters({"a": case, "b": case}, HYBRID).reason == f"With {HYBRID} b takes as long as a."
 
 
+def test_a_comparison_ends_with_the_fastest_where_each_has_its_own_best_layout():
+    reason = compare_clusters(TWO_SERVERS, HYBRID).reason
+
+    assert "Each with its own best layout, dgx-a100-80g is the fastest: " in reason
+    assert " times that on dgx-a800." in reason
+
+
 def test_the_rule_of_thumb_says_1875_and_125_and_that_it_does_not_decide():
     a100, a800 = compare_clusters(TWO_SERVERS, HYBRID).sides
 

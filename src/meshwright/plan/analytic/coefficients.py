@@ -115,6 +115,7 @@ class StackCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     sp: int = 0
     zero: int = 0
     schedule: str = "1f1b"
+    release: str = ""  # the newest of its measured runs, whose recipes a plan takes; not of stacks like it
     assumed: tuple[str, ...] = ()
     traits: dict[str, str] = {}  # what sets a run apart: a pattern over what is written beside it
 
@@ -241,7 +242,7 @@ def _whole(stacks: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the entry of a stack with what it leaves to the one that it is like."""
     own = stacks[name]
     base = stacks[own["like"]] if "like" in own else {}
-    kept = {key: value for key, value in base.items() if key not in {"title", "engine"}}
+    kept = {key: value for key, value in base.items() if key not in {"title", "engine", "release"}}
     return {**kept, **own, "uses": {**base.get("uses", {}), **own.get("uses", {})}}
 
 

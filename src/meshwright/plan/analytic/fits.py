@@ -53,6 +53,10 @@ class Needed(Protocol):
         """Held by the allocator."""
 
     @property
+    def parameters_bytes(self) -> Number:
+        """Of those, weights."""
+
+    @property
     def gradients_bytes(self) -> Number:
         """Of those, sums of gradients."""
 
@@ -74,14 +78,17 @@ def fit_verdicts(needed: Needed, capacity_bytes: Number, trust: MemoryTrust) -> 
 
     It fits where live tensors and what is left of the split blocks do, at the far end of the band: an allocator that
     runs short gives blocks back and tries again. It does not where the live tensors alone do not, at the near end and
-    without what may not be there.
+    without what may not be there; the near end is never below weights, moments and master copies, whose bytes are a
+    count: what a prediction may be too high by lies in gradients, activations and what runs beside them.
     """
     beside = needed.card_bytes - needed.reserved_bytes
     split = needed.reserved_bytes - needed.allocated_bytes
     most = (needed.allocated_bytes + (1.0 - trust.given_back) * split) * (1.0 + trust.above) + beside
     spared = trust.spared_states * (needed.gradients_bytes + needed.optimizer_bytes)
     spared = spared + trust.spared_logits * needed.logits_bytes
-    least = np.minimum(needed.allocated_bytes * (1.0 - trust.below), needed.allocated_bytes - spared) + beside
+    least = np.minimum(needed.allocated_bytes * (1.0 - trust.below), needed.allocated_bytes - spared)
+    kept = needed.parameters_bytes + (1.0 - trust.spared_states) * needed.optimizer_bytes
+    least = np.maximum(least, kept) + beside
     return np.where(most <= capacity_bytes, SURE, np.where(least <= capacity_bytes, DOUBTFUL, OVER))
 
 

@@ -2,4 +2,5 @@
 
 - `legality`: every rule that one layout breaks, in words; `space`: all legal layouts as arrays
 - `stacks`: the closed set of software stacks; `filters`: what a stack runs, and `--only` and `--not`
+- `releases`: what recipes of a stack's newest release switch on
 """

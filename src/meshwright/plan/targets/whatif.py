@@ -199,7 +199,19 @@ def _reason(sides: tuple[Side, ...]) -> str:
             f"With {first.same.layout} {side.cluster} takes {_more(delta)} than {first.cluster} "
             f"({delta / start:+.1%}); {words} alone {_more(extra)}."
         )
-    return " ".join(sentences + _too_large(sides))
+    return " ".join(sentences + _too_large(sides) + _fastest(sides))
+
+
+def _fastest(sides: tuple[Side, ...]) -> list[str]:
+    """Return which cluster is the fastest where each has its own best layout; nothing where they take as long."""
+    best, *others = sorted(sides, key=lambda side: side.best.predicted.step_time_s)
+    step_s = best.best.predicted.step_time_s
+    if others[-1].best.predicted.step_time_s - step_s < WORTH * step_s:
+        return []
+    beside = ", ".join(
+        f"{side.best.predicted.step_time_s / step_s:.3g} times that on {side.cluster}" for side in others
+    )
+    return [f"Each with its own best layout, {best.cluster} is the fastest: {format_time(step_s)} a step, {beside}."]
 
 
 def _too_large(sides: tuple[Side, ...]) -> list[str]:

@@ -75,6 +75,16 @@ def test_gradients_that_leave_beside_backward_and_weights_that_come_back_meanwhi
     assert states["hidden_comm_s"] > 0.0
 
 
+def test_gradients_that_zero_1_adds_up_stay_on_the_device_and_leave_once():
+    given = setting(stack="deepspeed", cluster="gh200")
+    one, two = terms(given, STATES.replace("zero=2", "zero=1"), STATES)
+
+    assert one["gradients_bytes"] == pytest.approx(2 * given.architecture.parameters, rel=0.01)
+    assert two["gradients_bytes"] == 0.0
+    assert one["exposed_comm_s"] > two["exposed_comm_s"] == 0.0
+    assert one["host_bytes"] == two["host_bytes"]
+
+
 def test_states_and_weights_leave_the_device_and_are_counted_on_the_host():
     given = setting()
     parameters = given.architecture.parameters
