@@ -92,7 +92,7 @@ OFTEN = (
 @click.option("--target-days", metavar="DAYS", type=DAYS, help="The same for the days that --tokens take.")
 @click.option("--tokens", metavar="COUNT", help="Tokens of the whole training (13T).")
 @click.option("--compare", metavar="A,B", help="Clusters side by side: A,B,B:intra=300GB/s.")
-@click.option("--scaling", type=SCALING, help="1 GPU to all, the batch fixed (strong) or grown (weak).")
+@click.option("--scaling", type=SCALING, help="Strong (batch fixed) or weak, from 1 GPU on.")
 @click.option("--modes", is_flag=True, help="Asynchronous data parallel beside the best synchronous layout.")
 @click.option("--slow", metavar="TIMES", type=float, help="With --modes: one worker is TIMES slower (3).")
 @click.option("--params", metavar="COUNT", help="Arithmetic from a parameter count alone (2B).")
