@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.bench.ranks.pool import RankFailedError, RankPool, _serve
+from meshwright.errors import InputError
 
 
 def sum_of_ranks(rank, world_size, store, backend):
@@ -34,6 +35,19 @@ def test_a_pool_is_used_again_after_a_failure(rank_pool):
     with pytest.raises(RankFailedError, match="rank one says no"):
         rank_pool(2).run(fail_on_rank_one)
     assert rank_pool(2).run(sum_of_ranks, "gloo") == [1.0, 1.0]
+
+
+def refuse(rank, world_size, store, ranks):
+    if rank in ranks:
+        raise InputError("slots: expected a multiple of 4,096 bytes")
+    raise ValueError("rank one says no")
+
+
+def test_bad_input_that_ends_the_ranks_is_told_as_such_and_a_failure_beside_it_is_not_hidden(rank_pool):
+    with pytest.raises(InputError, match="^slots: expected a multiple of 4,096 bytes$"):
+        rank_pool(2).run(refuse, (0, 1))
+    with pytest.raises(RankFailedError, match="rank 1: ValueError: rank one says no"):
+        rank_pool(2).run(refuse, (0,))
 
 
 def test_an_interrupt_waits_until_the_rank_that_starts_knows_what_to_run(monkeypatch):

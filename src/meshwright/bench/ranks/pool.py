@@ -23,7 +23,7 @@ from multiprocessing.forkserver import _forkserver, ensure_running
 from pathlib import Path
 from typing import Any
 
-from ...errors import MeshwrightError
+from ...errors import InputError, MeshwrightError
 from ...temporary import process_folder
 from .job_signals import JOB_SIGNALS
 
@@ -116,7 +116,9 @@ class RankPool:
         timeout_s: float = 200.0,
         gets_on: Callable[[], bool] = lambda: False,
     ) -> list[Any]:
-        """Run `function` on every rank; raise RankFailedError with the traceback of the first rank that failed.
+        """Run `function` on every rank; raise RankFailedError with the tracebacks of the ranks that failed.
+
+        InputError where nothing but bad input ended them.
 
         `gets_on` is asked a few times a second; each time that it says yes, the ranks have `timeout_s` again.
         """
@@ -127,6 +129,7 @@ class RankPool:
             end = time.monotonic() + timeout_s
             results: list[Any] = []
             failures: list[str] = []
+            refusals: list[InputError] = []
             for rank, pipe in enumerate(self._pipes):
                 while not pipe.poll(min(LOOK_S, max(0.0, end - time.monotonic())) if not failures else 5.0):
                     if not failures and gets_on():
@@ -138,7 +141,11 @@ class RankPool:
                 ok, value = pipe.recv()
                 results.append(value)
                 if not ok:
-                    failures.append(f"rank {rank}:\n{value}")
+                    error, told = value
+                    refusals += [error] if isinstance(error, InputError) else []
+                    failures.append(f"rank {rank}: {told}")
+            if failures and len(refusals) == len(failures):
+                raise refusals[0]
             if failures:
                 raise RankFailedError("\n".join(failures))
             return results
@@ -152,6 +159,13 @@ class RankPool:
             if process.is_alive():
                 process.kill()
                 process.join()
+
+
+def _told(error: BaseException) -> tuple[InputError | None, str]:
+    """Return an error as its owner hears of it: itself where it is bad input, what it says, and its traceback."""
+    said = "".join(traceback.format_exception_only(error)).strip()
+    refusal = InputError(str(error)) if isinstance(error, InputError) else None
+    return refusal, f"{said}\n{''.join(traceback.format_exception(error))}"
 
 
 def _serve(rank: int, world_size: int, pipe: Connection, path: list[str]) -> None:
@@ -170,8 +184,8 @@ def _serve(rank: int, world_size: int, pipe: Connection, path: list[str]) -> Non
                     function = getattr(function, part)
                 store = FileStore(store_path, world_size)
                 pipe.send((True, function(rank, world_size, store, *arguments)))
-            except BaseException:
-                pipe.send((False, traceback.format_exc()))
+            except BaseException as error:
+                pipe.send((False, _told(error)))
             finally:
                 if dist.is_initialized():
                     with contextlib.suppress(Exception):
