@@ -73,14 +73,18 @@ def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
 
 
 def tell_stated(setting: "Setting", layout: str) -> None:
-    """Say on stderr what a layout that is given does not say and is priced with, since its stack's recipes have it."""
+    """Say on stderr what a layout that is given does not say and is priced with, since that is usual of its stack."""
     from ..plan.request import stack_defaults
 
     found = stack_defaults(layout, setting)
-    if found:
-        off = ",".join(f"{part.partition('=')[0]}=0" for part in found)
+    added = ",".join(part for part in found if part.endswith("=1"))
+    if added:
+        off = added.replace("=1", "=0")
+        say(f"note: --layout is priced with {added}, as is usual of stack {setting.stack}; {off} says no", err=True)
+    if "sp=0" in found:
         say(
-            f"note: --layout is priced with {','.join(found)}, as recipes of {setting.stack} have it (or {off})",
+            f"note: --layout is priced with sp=0, although sequence parallelism is usual of stack {setting.stack}: "
+            "tp does not divide the tokens of a rank",
             err=True,
         )
 

@@ -240,8 +240,9 @@ def stated(text: str, setting: Setting) -> str:
 
 
 def stack_defaults(text: str, setting: Setting) -> tuple[str, ...]:
-    """Return switches that the text of a layout leaves out and its stack's recipes set: "sp=1", "zero=1".
+    """Return switches that the text of a layout leaves out and most runs of its stack set: "sp=1", "zero=1".
 
+    "sp=0" where tp does not divide the tokens of a rank.
     ZeRO 1 is such a switch, Megatron-LM's distributed optimizer; ZeRO 2 and 3 are a split that a layout names.
     """
     stack = book().stacks.get(setting.stack, GENERIC)
@@ -252,8 +253,8 @@ def stack_defaults(text: str, setting: Setting) -> tuple[str, ...]:
     names = [name for name, _ in pairs_of(text)]
     named = {own_name(name) or name for name in names}
     shares = "zero" in named or any(names_sharding(name) for name in names)
-    fits = layout.tp > 1 and setting.seq_len // layout.cp % layout.tp == 0
-    found = ["sp=1"] if stack.sp and fits and "sp" not in named else []
+    divides = setting.seq_len // layout.cp % layout.tp == 0
+    found = [f"sp={int(divides)}"] if stack.sp and layout.tp > 1 and "sp" not in named else []
     found += ["zero=1"] if stack.zero == 1 and layout.dp * layout.cp > 1 and not shares else []
     return tuple(found)
 
@@ -261,7 +262,8 @@ def stack_defaults(text: str, setting: Setting) -> tuple[str, ...]:
 def written_out(layout: Layout, setting: Setting) -> str:
     """Return the text of a layout that `stated` leaves as it is: with switches at 0 that its stack would add."""
     text = str(layout)
-    return ",".join((text, *(f"{part.partition('=')[0]}=0" for part in stack_defaults(text, setting))))
+    off = [part.replace("=1", "=0") for part in stack_defaults(text, setting) if part.endswith("=1")]
+    return ",".join((text, *off))
 
 
 def plan_of(setting: Setting, best: PricedLayout, others: Sequence[PricedLayout], reason: str = "") -> Plan:

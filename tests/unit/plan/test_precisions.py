@@ -55,6 +55,13 @@ def test_a_gpu_without_bf16_is_not_priced_in_it_but_told_what_it_multiplies(node
     assert price_layouts(setting(node, precision="fp16"), Grid.of([Layout(dp=8)])).step_time_s[0] > 0
 
 
+def test_a_peak_that_a_cluster_s_own_figures_lack_is_not_said_to_be_missing_in_the_accelerator():
+    with pytest.raises(InputError, match="gives no peak of h100 in fp8, the catalogue 1,979 TFLOP/s"):
+        peak_flops_per_s({"bf16": 989e12}, "fp8", where="h100")
+    with pytest.raises(InputError, match="a100-80g has no fp8"):
+        peak_flops_per_s({"bf16": 312e12}, "fp8", where="a100-80g")
+
+
 @pytest.mark.parametrize("peaks", [{"fp16": 1e14, "bf16": 5e13}, {"bf16": 5e13}], ids=["both", "bf16-alone"])
 def test_fp16_has_its_own_peak_and_that_of_bf16_where_a_source_says_bf16_alone(peaks):
     assert peak_flops_per_s(peaks, "fp16", where="x") == peaks.get("fp16", 5e13)

@@ -1,4 +1,4 @@
-"""Switches that a layout leaves out are those of its stack's recipes, and the answer says so."""
+"""Switches that a layout leaves out are as most runs of its stack have them, and the answer says so."""
 
 import json
 
@@ -53,8 +53,18 @@ def test_an_answer_says_which_switches_it_added_and_how_to_have_none(capsys):
     assert run_command(f"plan {QUESTION} --stack bridge --layout tp=4,pp=2 --json".split()) == 0
     found = capsys.readouterr()
 
-    assert "--layout is priced with sp=1,zero=1, as recipes of bridge have it (or sp=0,zero=0)" in found.err
+    assert "--layout is priced with sp=1,zero=1, as is usual of stack bridge; sp=0,zero=0 says no" in found.err
     assert json.loads(found.out)["layout"]["zero"] == 1
+
+
+def test_sequence_parallelism_that_a_stack_has_and_a_length_does_not_allow_is_said_to_be_off(capsys):
+    words = f"plan {QUESTION} --stack bridge --layout tp=4,pp=2".replace("4096", "4098")
+
+    assert run_command(words.split()) == 0
+    found = capsys.readouterr()
+    assert "with zero=1, as is usual" in found.err
+    assert "with sp=0, although" in found.err
+    assert "sp=1" not in found.out
 
 
 @pytest.mark.parametrize("command", ["plan {} --compare dgx-h100,dgx-h200", "simulate {} --cluster dgx-h100"])

@@ -429,7 +429,12 @@ def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) 
         name = "bf16"
     if name not in peaks:
         instead = "; fp16 is what it multiplies" if name == "bf16" and "fp16" in peaks else ""
-        raise InputError(f"precision: {where} has no {precision} (known: {', '.join(peaks)}){instead}")
+        lacks = f"{where} has no {precision}"
+        listed = load_catalogue().accelerators.get(where)
+        if listed is not None and name in listed.peak_flops_per_s:  # a cluster's own figures lack what there is
+            peak = f"{listed.peak_flops_per_s[name] / 1e12:,.0f} TFLOP/s"
+            lacks = f"the cluster gives no peak of {where} in {name}, the catalogue {peak}"
+        raise InputError(f"precision: {lacks} (known: {', '.join(peaks)}){instead}")
     lacking = block_scaling_lacks(peaks, precision, where=where)
     if lacking:
         raise InputError(f"precision: {where} has no {precision}: {lacking}")
