@@ -57,10 +57,12 @@ MOST_TRAININGS = 24  # of one script, that are compared
 def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
     """Return the job that files (and NAME=VALUE overrides) describe; InputError of one line for what is wrong.
 
-    Of a script that starts several trainings the first, where no price tells it from the others.
+    Of a script that starts several trainings, or a job array, the first where no price tells it from the others.
     """
     try:
         sources = gather_sources(items)
+        if len(sources.tasks) > 2:  # a variable and its values
+            return _only_task(items, sources, question or JobOptions())
         if sources.trainings:
             return _only_job(items, sources, question or JobOptions())
         return _job_of(sources, question or JobOptions())
@@ -95,14 +97,47 @@ def _only_job(items: Sequence[str], sources: Sources, question: JobOptions) -> J
         raise InputError(errors[0])
     if errors:
         raise InputError(f"{several}; {choice} ({errors[0]})")
-    first = _priced(jobs[0])
-    for mine in map(_priced, jobs[1:]):
-        differing = [name for name, value in mine.items() if value != first.get(name)]
-        if differing:
-            values = _joined(dict.fromkeys(str(_priced(job).get(differing[0])) for job in jobs))
-            raise InputError(f"{several}, of {differing[0]} {values}; {choice}")
+    if difference := _difference(jobs):
+        raise InputError(f"{several}, of {difference}; {choice}")
     alike = f"{sources.names[0]} starts {count} trainings ({lines}), which differ in nothing that is priced"
     return msgspec.structs.replace(jobs[0], assumed=(alike, *jobs[0].assumed))
+
+
+def _only_task(items: Sequence[str], sources: Sources, question: JobOptions) -> Job:
+    """Return the job that all tasks of an array are; InputError where they differ in what is priced.
+
+    Of an array of more than MOST_TRAININGS the first and last tasks are compared.
+    """
+    own, (name, *tasks) = sources.names[0], sources.tasks
+    if len(tasks) > MOST_TRAININGS:
+        tasks = tasks[: MOST_TRAININGS // 2] + tasks[-MOST_TRAININGS // 2 :]
+    jobs: list[Job] = []
+    errors: list[str] = []
+    for task in tasks:
+        try:
+            jobs.append(read_job([*items, f"{name}={task}"], question))
+        except InputError as error:
+            errors.append(str(error))
+    if len(errors) == len(tasks) and len(set(errors)) == 1:
+        raise InputError(errors[0])
+    several = f"{own}: is a job array, whose tasks {tasks[0]} to {tasks[-1]}"
+    choice = f"expected one: --job {name}={tasks[0]} names it"
+    if errors:
+        raise InputError(f"{several} are different trainings; {choice} ({errors[0]})")
+    if told := _difference(jobs):
+        raise InputError(f"{several} are trainings of {told}; {choice}")
+    alike = f"{own}: the tasks {tasks[0]} to {tasks[-1]} of its job array differ in nothing that is priced"
+    return msgspec.structs.replace(jobs[0], assumed=(alike, *jobs[0].assumed))
+
+
+def _difference(jobs: Sequence[Job]) -> str:
+    """Return the first thing priced in which jobs differ, with its values, "" where they are alike."""
+    first = _priced(jobs[0])
+    for mine in map(_priced, jobs[1:]):
+        for name, value in mine.items():
+            if value != first.get(name):
+                return f"{name} {_joined(dict.fromkeys(str(_priced(job).get(name)) for job in jobs))}"
+    return ""
 
 
 def _joined(words: Iterable[str]) -> str:

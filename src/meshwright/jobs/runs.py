@@ -248,6 +248,7 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
 def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
     sources.variables |= {key: value for key, value in outcome.variables.items() if isinstance(value, str)}
     sources.written |= outcome.documents
+    sources.tasks = outcome.tasks or sources.tasks
     for name in outcome.changed:  # the script's own text of it counts, not what it was before
         sources.documents = [one for one in sources.documents if one.name != name]
     sources.assumed += outcome.assumed

@@ -196,3 +196,16 @@ def test_a_slice_at_an_unknown_place_is_unknown():
     outcome = follow("X=abc; N=$(nproc)\nrun --n ${X:$N:2}", where="x.sh")
 
     assert reasons(outcome.started[0].words[2])
+
+
+def test_an_arithmetic_condition_on_what_is_not_set_is_listed():
+    found = follow("TP=1\n((NODES > 4)) && TP=8\n", where="a.sh")
+
+    assert found.variables["TP"] == "1"
+    assert found.assumed == ["a.sh line 2: ((NODES > 4)) is known only on the machine ($NODES), taken as false"]
+
+
+def test_an_element_of_an_unknown_place_is_named_with_its_array():
+    found = follow("ALL=(1 2)\nTP=${ALL[$PLACE]}\n", where="a.sh")
+
+    assert shown(str(found.variables["TP"])) == "ALL[$PLACE]"

@@ -248,6 +248,9 @@ class _Shell(Editing):
         if change is None:
             value = arithmetic_value(text, self)
             self.status = value not in {"0", ""} and not reasons(value)
+            if doubt := ", ".join(reasons(value)):
+                told = f"(({shown(text)})) is known only on the machine ({doubt}), taken as false"
+                self.outcome.assume(f"{self.where} line {block.line}: {told}")
             return
         name, operator, right = change.groups()  # what depends on something unknown is unknown
         now = self.value(name)

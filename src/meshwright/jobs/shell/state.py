@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ..slurm import ARRAY
 from .marks import shown, unknown
 from .syntax import Script
 
@@ -45,6 +46,7 @@ class ScriptOutcome:
     called_missing: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     variables: dict[str, str | list[str]] = field(default_factory=dict)
+    tasks: tuple[str, ...] = ()  # where the script asks which task of an array it is: that variable, and its values
     changed: set[str] = field(default_factory=set)  # names of files that were there before and are changed
 
     def assume(self, text: str) -> None:
@@ -93,6 +95,9 @@ class ScriptState:
             return str(self.code)
         if name in {"$", "!", "-"}:
             return unknown(f"${name}")
+        array = self.set.get(ARRAY)
+        if isinstance(array, str) and array.startswith(f"{name} ") and name not in self.given:
+            self.outcome.tasks = tuple(array.split())
         return self.set.get(self.refers.get(name, name))
 
     def script(self, script: Script) -> None:

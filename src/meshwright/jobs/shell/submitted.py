@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from ..slurm import directives
+from ..slurm import array_variables, directives
 
 SUBMITS = frozenset({"sbatch", "qsub"})
 NAMED = re.compile(r"[A-Za-z_]\w*$")
@@ -29,7 +29,9 @@ def submitted(fields: Sequence[str], path: str, seen: Mapping[str, str]) -> tupl
     if fields[places[0]].rpartition("/")[2] == "qsub":
         texts = _values(options, "-v")
         named = [word for text in texts for word in text.split(",")]
-        return pbs_variables(_values(options, "-l")) | _chosen(named, seen), "-V" in options
+        arrays = [array_variables("PBS_ARRAY_INDEX", text) for text in _values(options, "-J")]
+        asked = pbs_variables(_values(options, "-l")) | (arrays[-1] if arrays else {})
+        return asked | _chosen(named, seen), "-V" in options
     words = ",".join(_values(options, "--export")).split(",")
     keeps = not _values(options, "--export") or "ALL" in words
     own = directives(f"#SBATCH {' '.join(options)}")
@@ -64,4 +66,6 @@ def pbs_variables(asked: Sequence[str]) -> dict[str, str]:
 
 def pbs_directives(text: str) -> dict[str, str]:
     """Return the variables that the #PBS lines of a script make."""
-    return pbs_variables(re.findall(r"^#PBS[ \t]+-l[ \t]+(\S+)", text, re.MULTILINE))
+    arrays = re.findall(r"^#PBS[ \t]+-J[ \t]+([\d:-]+)", text, re.MULTILINE)
+    tasks = array_variables("PBS_ARRAY_INDEX", arrays[-1]) if arrays else {}
+    return pbs_variables(re.findall(r"^#PBS[ \t]+-l[ \t]+(\S+)", text, re.MULTILINE)) | tasks

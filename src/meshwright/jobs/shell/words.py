@@ -243,7 +243,7 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
         return
     if index:
         named = shell.value(f"{name}[{undivided_text(index.group(1), shell, depth + 1)}]")
-        value = named if named is not None else _element(value, index.group(1), shell, depth)
+        value = named if named is not None else _element(name, value, index.group(1), shell, depth)
     if isinstance(value, list):
         value = " ".join(value) if name in {"@", "*"} or index else (value[0] if value else "")
     if length:
@@ -293,13 +293,15 @@ def _strange(shell: Variables, inside: str) -> InputError:
     return InputError(f"{shell.where}: ${{{shown_in_a_line}}}: is not understood")
 
 
-def _element(value: str | list[str] | None, index: str, shell: Variables, depth: int) -> str | list[str] | None:
+def _element(
+    name: str, value: str | list[str] | None, index: str, shell: Variables, depth: int
+) -> str | list[str] | None:
     if index in {"@", "*"} or not isinstance(value, list):
         return value
     try:
         place = int(arithmetic_value(index, shell, depth))
     except ValueError:
-        return unknown(f"[{index}]")
+        return unknown(f"{name}[{index}]")
     return value[place] if -len(value) <= place < len(value) else None
 
 
