@@ -22,10 +22,7 @@ from .files.recipes import Recipes, markdown_blocks
 from .files.sagemaker import estimator_scripts, is_sagemaker
 from .hosts import on_hosts
 from .keys import dotted_keys
-from .launch import (
-    flags_of,
-    without_flags,
-)
+from .launch import LITGPT, NEMO, STARTERS, flags_of, without_flags
 from .nearby import nearby
 from .programs import PythonProgram
 from .python.calls import Walk
@@ -37,13 +34,21 @@ from .runs import follow_scripts
 from .shell.marks import shown
 from .signs import of_document, of_python
 from .sources import Sources, plain_value
-from .unsupported import unread_program, unread_trainer
+from .unsupported import COMMANDS, WITH_YAML, unread_program, unread_trainer
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
-# a command line in place of a file: what it starts is a script, a program or a launcher
+# commands that train, with the words that may follow them
+TRAINING = (
+    *((own, "|".join(sorted(then))) for own, then in STARTERS.items()),
+    *((own, then) for _, own, then in (*COMMANDS, *WITH_YAML)),
+    *((own, "llm") for own in sorted(NEMO)),
+    *(("tune", "run"), (LITGPT, r"pretrain|finetune\w*"), ("automodel", r"\w+"), (r"python[\d.]*", "-m")),
+)
+# a command line in place of a file: what it starts is a script, a program, a launcher or a training
 COMMAND = re.compile(
-    r"(?:^|\s)(?:\S+\.(?:sh|py|bash|slurm|sbatch|pbs)|torchrun|srun|mpirun|deepspeed|accelerate)(?=\s)"
-    r"|(?<=\s)\S+\.(?:sh|py|bash|slurm|sbatch|pbs)$"
+    r"(?:^|\s)(?:(?P<first>\S+\.(?:sh|py|bash|slurm|sbatch|pbs))|torchrun|srun|mpirun|deepspeed|accelerate|(?:\S*/)?(?:"
+    + "|".join(rf"{own}\s+(?:{then})" for own, then in TRAINING)
+    + r"))(?=\s)|(?<=\s)(?P<last>\S+\.(?:sh|py|bash|slurm|sbatch|pbs))$"
 )
 HOSTS = re.compile(r"(?:\s*(?:#.*|\S+\s+slots\s*=\s*\d+.*)?\n)+")
 
@@ -52,7 +57,7 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
     """Return the sources that the words of `--job` name; of several trainings of a script those of the one at `place`.
 
     They are files, FILE.py:FUNCTION, Makefile:TARGET, FILE.sh:LINE, NAME=VALUE overrides, or a command line in one word
-    ("bash run.sh 8 4").
+    ("bash run.sh 8 4", "trl sft --config sft.yaml").
     """
     sources = Sources(place=place)
     scripts: list[tuple[str, str]] = []
@@ -65,7 +70,7 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
         command = COMMAND.search(item)
         if command and not _is_there(item):
             if not sources.names:
-                sources.folder = Path(command.group(0).strip()).parent
+                sources.folder = Path(command["first"] or command["last"] or "").parent
             sources.names.append("command line")
             scripts.append(("command line", item))
         elif not override or _is_there(item):

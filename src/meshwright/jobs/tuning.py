@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .draft import Draft
-from .engines.own_flags import FOUR_BITS, PLAIN_RANKS, RANKS, of_arguments, own_adapters
+from .engines.own_flags import FOUR_BITS, METHODS, PLAIN_RANKS, RANKS, of_arguments, own_adapters
 from .keys import Keys
 from .optimizers import momentum_of, read_optimizer, take_optimizer
 from .savings import HALF, dtype_of
@@ -33,6 +33,13 @@ WHOLE = (  # matrices that are trained whole beside adapters
     *("arguments.lora_modules_to_save", "arguments.modules_to_save", "arguments.additional_target"),
     "axolotl.lora_modules_to_save",
 )
+KIND = "arguments.finetuning_type"
+KINDS = frozenset({"full", "freeze", "lora", "oft"})  # LLaMA-Factory's
+# switches that leave layers or matrices of the decoder as they are, or name the ones that are trained
+FROZEN = re.compile(
+    r"(?:arguments|axolotl)\.(?!\w*(?:vision|tower|vit|audio|multi_modal|mm_|projector|aligner))"
+    r"(?:\w+_)?(?:un)?(?:freeze|frozen)(?:_\w+)?"
+)
 LOADED = ("arguments.dtype", "arguments.torch_dtype")  # the type that the model is loaded in
 BY_ENGINE = "deepspeed"
 # optimisers with a switch of their own: of Trainer before transformers 5, and of LLaMA-Factory
@@ -42,6 +49,7 @@ SWITCHED = {"arguments.adafactor": "adafactor", "arguments.use_muon": "muon"}
 def read_tuning(draft: Draft, keys: Keys, engine: str) -> None:
     """Read what a job trains and holds; `engine` shards its states: "deepspeed", "fsdp", "megatron", "" for none."""
     _adapters(draft, keys)
+    _frozen(draft, keys)
     _type(draft, keys, engine)
     _few_bits(draft, keys)
     _loss(draft, keys)
@@ -51,7 +59,8 @@ def read_tuning(draft: Draft, keys: Keys, engine: str) -> None:
 def _adapters(draft: Draft, keys: Keys) -> None:
     """Have adapters alone trained where the files say so; their rank has the default of TRL or LLaMA-Factory."""
     rank = keys.whole(*of_arguments(*RANKS)) or None
-    kind = (keys.word("arguments.finetuning_type") or "").lower()
+    kind = (keys.word(KIND) or "").lower()
+    kind = "" if kind in METHODS - KINDS else kind  # of a program of its own
     uses_peft = bool(keys.switch("arguments.use_peft", default=False))
     mine = None if kind or uses_peft else own_adapters(keys)
     if not (uses_peft or mine or kind in {"lora", "oft"} or (rank and not kind)):
@@ -70,6 +79,20 @@ def _adapters(draft: Draft, keys: Keys) -> None:
     named = keys.find("arguments.lora_target_modules", "arguments.lora_target", "axolotl.lora_target_modules")
     targets = "" if named is None else str(keys.raw(named))
     draft.adapters(kind or (keys.told(mine) if mine else "use_peft"), None if kind == "oft" else rank, targets)
+
+
+def _frozen(draft: Draft, keys: Keys) -> None:
+    """Say where some layers or matrices alone are trained, which is priced as training them all."""
+    kind = (keys.word(KIND) or "").lower()
+    if kind and kind not in KINDS | METHODS:
+        draft.ignore(f"{keys.told(KIND)}: not known; priced as if all weights were trained")
+    off = {"", "0", "0.0", "false", "no", "none", "[]"}
+    named = [
+        key for key, value in keys.values.items() if FROZEN.fullmatch(key) and str(value).strip().lower() not in off
+    ]
+    said = [keys.told(key) for key in ([KIND] if kind == "freeze" else []) + named if keys.raw(key) is not None]
+    if said:
+        draft.ignore(f"{', '.join(said)}: some weights alone are trained; priced as if none were frozen")
 
 
 def _few_bits(draft: Draft, keys: Keys) -> None:

@@ -16,7 +16,11 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
     ("picotron", r"(?:^|[./])picotron[./]"),
     ("slime", r"^--(?:rollout-batch-size|actor-num-nodes)(?:=|$)"),
     ("NeMo RL", r"(?:^|[./])nemo_rl[./]"),
-    ("OLMo-core", r"(?:^|[./])olmo_core[./]|(?:^|/)src/scripts/train/\w[\w.-]*\.py$"),
+    (
+        "OLMo-core",
+        r"(?:^|[./])olmo_core[./]|(?:^|/)src/scripts/(?:train|official)/(?:[\w.-]+/){0,4}\w[\w.-]*\.py$"
+        r"|^--(?:train_module\.|trainer\.max_duration(?:\.|=|$))",
+    ),
     ("Levanter", r"(?:^|[./])levanter[./]"),
     ("fairseq2", r"(?:^|[./])fairseq2[./]"),
     ("nanochat", r"^scripts\.(?:base|mid|chat)_(?:train|sft|rl)$|(?:^|/)nanochat/"),

@@ -110,3 +110,47 @@ def test_no_plan_of_all_weights_is_written_for_a_job_with_adapters(tmp_path, cap
 
     assert code == InputError.exit_code
     assert "the job trains adapters alone" in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("factory.yaml", FACTORY + "finetuning_type: freeze\n", "finetuning_type freeze (factory.yaml): some weights"),
+        (
+            "factory.yaml",
+            FACTORY + "finetuning_type: freeze\nfreeze_trainable_layers: 4\n",
+            "freeze_trainable_layers 4 (factory.yaml): some weights alone are trained; priced as if none were frozen",
+        ),
+        ("factory.yaml", FACTORY + "finetuning_type: galore\n", "finetuning_type galore (factory.yaml): not known"),
+        (
+            "axolotl.yaml",
+            AXOLOTL + "unfrozen_parameters: [lm_head]\n",
+            "(axolotl.yaml): some weights alone are trained",
+        ),
+        ("own.sh", TRL + "--freeze_backbone true", "freeze_backbone True (own.sh): some weights alone are trained"),
+        (
+            "automodel.yaml",
+            AUTOMODEL.partition("peft:")[0]
+            + "freeze_config: {freeze_embeddings: true, freeze_language_model: false}\n",
+            "freeze_config, embeddings: priced as if none were frozen",
+        ),
+    ],
+)
+def test_layers_that_are_frozen_are_priced_as_trained_and_that_is_said(tmp_path, name, text, told):
+    job = read(tmp_path, name, text)
+
+    assert job.lora_rank == 0
+    assert [said for said in job.ignored if told in said]
+
+
+@pytest.mark.parametrize(
+    "text", [FACTORY + "finetuning_type: full\nfreeze_vision_tower: true\n", AXOLOTL + "unfrozen_parameters: []\n"]
+)
+def test_no_layers_of_a_text_model_are_frozen_by_empty_lists_or_towers(tmp_path, text):
+    job = read(tmp_path, "a.yaml", text)
+
+    assert not [said for said in job.ignored if "alone are trained" in said]
+
+
+def test_a_programs_own_kind_of_fine_tuning_may_be_adapters(tmp_path):
+    assert read(tmp_path, "own.sh", TRL + "--finetuning_type qlora --rank 24").lora_rank == 24

@@ -110,3 +110,13 @@ def test_a_command_line_may_be_longer_than_a_name_of_a_file(tmp_path):
     found = job(tmp_path, {}, f"bash {tmp_path}/run.sh --tensor-model-parallel-size=4 {words}")
 
     assert found.layout.tp == 4
+
+
+@pytest.mark.parametrize(("recipe", "left"), [("nvfp4", []), ("custom", ["fp4-recipe = custom"])])
+def test_a_recipe_of_fp4_that_is_priced_is_not_left_out(tmp_path, recipe, left):
+    words = f"pretrain_gpt.py {MEGATRON} --tensor-model-parallel-size 2 --fp4-format e2m1 --fp4-recipe {recipe}\n"
+
+    found = job(tmp_path, {"run.sh": f"torchrun --nproc_per_node 8 {words}"})
+
+    assert found.precision == "nvfp4"
+    assert [text for text in found.ignored if "fp4" in text] == left

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.errors import InputError
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
 from meshwright.jobs.read import read_job
@@ -82,6 +83,34 @@ def test_a_command_line_may_end_in_its_script_and_begin_with_variables(tmp_path,
     found = job(tmp_path, item, train_sh=SLURM)
 
     assert (found.world, found.layout.tp) == (8, 2 if item.startswith("TP") else 1)
+
+
+@pytest.mark.parametrize(
+    ("item", "ranks"),
+    [
+        ("llamafactory-cli train sft.yaml", None),
+        ("NPROC_PER_NODE=4 llamafactory-cli train sft.yaml", 4),
+        ("/opt/env/bin/trl sft --config sft.yaml --num_processes 2", 2),
+        ("tune run --nproc_per_node 8 full_finetune_distributed --config tune.yaml", 8),
+        (
+            "python3 -m torch.distributed.run --nproc_per_node 8 sft.py --model Qwen/Qwen3-8B --bf16 True "
+            "--per_device_train_batch_size 1",
+            8,
+        ),
+    ],
+)
+def test_a_command_line_may_be_any_that_starts_a_training(tmp_path, monkeypatch, item, ranks):
+    monkeypatch.chdir(tmp_path)
+    arguments = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\nmax_length: 2048\n"
+    (tmp_path / "sft.yaml").write_text(arguments)
+    (tmp_path / "tune.yaml").write_text("model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 1\n")
+
+    assert read_job([item], JobOptions()).world == ranks
+
+
+def test_words_that_start_no_training_are_a_file_that_is_not_there():
+    with pytest.raises(InputError, match=r"my own\.yaml: no such file"):
+        read_job(["my own.yaml"], JobOptions())
 
 
 REGISTRY = """from torchtitan.trainer import Trainer

@@ -139,3 +139,14 @@ def test_experts_that_axolotl_splits_are_refused(tmp_path):
 
     with pytest.raises(InputError, match="expert_parallel_size 2: axolotl's split of experts is not read"):
         job(tmp_path, {"a.yaml": text}, gpus=4)
+
+
+def test_the_name_that_a_model_of_swift_calls_itself_is_not_the_model(tmp_path):
+    words = "megatron sft --model Qwen/Qwen3-8B --model_author us --model_name helper --max_length 2048\n"
+
+    assert job(tmp_path, {"run.sh": f"NPROC_PER_NODE=8 {words}"}).model_name == "Qwen/Qwen3-8B"
+
+
+def test_a_way_of_swift_to_train_some_weights_that_is_not_known_is_refused(tmp_path):
+    with pytest.raises(InputError, match="tuner-type vera: expected full or lora"):
+        job(tmp_path, {"run.sh": f"NPROC_PER_NODE=8 {SWIFT.strip()} --tuner_type vera\n"})

@@ -53,6 +53,11 @@ def read(sources: Sources, question: JobOptions) -> Job:
     if draft.get("ep") > 1:
         draft.put("etp", 1, "experts are not cut by tensor parallelism")
     _held(draft, keys)
+    frozen = [
+        key for key in ("embeddings", "language_model") if keys.switch(f"freeze_config.freeze_{key}", default=False)
+    ]
+    if frozen:
+        draft.ignore(f"freeze_config, {' and '.join(frozen)}: priced as if none were frozen")
     deepep = "deepep" if keys.switch("model.backend.enable_deepep", default=False) else None  # its older name
     draft.dispatch("model.backend.dispatcher", keys.word("model.backend.dispatcher") or deepep)
     _pipeline(draft, keys)

@@ -433,6 +433,8 @@ def precision(keys: Keys) -> str:
         fp8 = fp8 or "hybrid"  # the switches of before 2023
     recipe = keys.word("fp8-recipe")
     if keys.word("fp4-format", "fp4") not in {None, "False"}:
+        if keys.values.get("fp4-recipe") == "nvfp4":  # the only one that is priced
+            keys.raw("fp4-recipe")
         return "nvfp4"
     if fp8 not in {None, "False", "false"}:
         return "mxfp8" if recipe == "mxfp8" else "fp8"

@@ -47,7 +47,7 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::([^${}]*))?\}")
 def with_swift(values: dict[str, Any], sources: Sources) -> tuple[str, ...]:
     """Add ms-swift's defaults to Megatron's flags where its command runs; return its flags that change nothing.
 
-    Raises InputError where fp16 is neither true nor false.
+    Raises InputError where fp16 is neither true nor false, and for a way to train some weights that is not known.
     """
     launch = sources.launch
     if launch is None or launch.program != SWIFT:
@@ -60,10 +60,13 @@ def with_swift(values: dict[str, Any], sources: Sources) -> tuple[str, ...]:
         sources.assumed.append(f"{', '.join(f'{flag} {value}' for flag, value in taken.items())}: ms-swift's defaults")
     if "max-length" in values:
         values.setdefault("seq-length", values.pop("max-length"))
+    values.pop("model-name", None)  # by which the trained model calls itself (`--model_name`, `--model_author`)
     named = values.get("model") or values.get("mcore-model") or values.get("load")
     if isinstance(named, str):
         values["model"] = re.sub(r"-mcore$", "", named.rstrip("/"))
     tuned = values.pop("tuner-type", None) or values.pop("train-type", None)
+    if not (tuned is None or re.match(r"full$|lora", str(tuned))):
+        raise InputError(f"{sources.names[0]}: tuner-type {tuned}: expected full or lora")
     if str(tuned).startswith("lora"):
         values["peft"] = tuned
         if values.get("lora-rank") is None:
