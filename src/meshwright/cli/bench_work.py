@@ -128,8 +128,8 @@ def _check(names: Sequence[str], ranks: int) -> None:
 
 
 def _fit_of(one: Judged) -> CollectiveFit | None:
-    """Return the fit of a table of a file, None too where its times are no call's alone."""
-    return None if one.table.unjudged else _fit(one.rows)
+    """Return the fit of a table of a file, None too where its times are no call's alone, or nothing was sent."""
+    return None if one.table.unjudged or one.table.alone else _fit(one.rows)
 
 
 def _fit(rows: Sequence[Row], busy_share: float = 0.0) -> CollectiveFit | None:

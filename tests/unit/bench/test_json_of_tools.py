@@ -1,6 +1,13 @@
 """The JSON that tools write for programs, as it stands in their files."""
 
+import json
+
+import pytest
+
+from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables
+from meshwright.errors import InputError
+from meshwright.hardware import load_catalogue
 
 NVBANDWIDTH = """{
  "nvbandwidth" : {
@@ -44,3 +51,63 @@ def test_a_file_of_iperf3_has_what_its_receiver_saw():
     (table,) = parse_tables(IPERF3, "i.json")
 
     assert [(rate.src, rate.dst, rate.rate_bytes_per_s) for rate in table.rates] == [("192.0.2.8", "192.0.2.9", 1.25e9)]
+
+
+INSPECTED = """{"header": {"id": "0x11", "rank": 0, "n_ranks": 4, "nnodes": 1},
+ "metadata": {"inspector_output_format_version": "v4.0", "hostname": "anna", "pid": 7},
+ "coll_perf": {"coll": "AllGather", "coll_sn": 5, "coll_msg_size_bytes": 1000000, "coll_exec_time_us": 100,
+  "coll_timing_source": "kernel_gpu", "coll_algobw_gbs": 40.0, "coll_busbw_gbs": 30.0}}
+"""
+
+
+def inspected(**told):
+    record = json.loads(INSPECTED)
+    for part in (record["header"], record["coll_perf"]):
+        part.update({key: value for key, value in told.items() if key in part})
+    return json.dumps(record)
+
+
+def test_a_gather_of_nccl_s_inspector_counts_the_buffer_of_all_ranks_by_the_share_of_one():
+    (table,) = parse_tables(INSPECTED, "log")
+    (verdict,) = judge(load_catalogue(), [table])
+
+    assert (table.collective, table.ranks, table.rows[0].bytes) == ("all_gather", 4, 4_000_000)
+    assert table.rows[0].busbw_bytes_per_s == pytest.approx(30e9)
+    assert (verdict.ok, "waits for its last rank" in verdict.reason) == (None, True)
+
+
+def test_of_the_ranks_of_an_inspected_call_the_last_to_come_counts_and_of_calls_the_median():
+    calls = [(5, 0, 100, 40.0), (5, 1, 400, 10.0), (6, 0, 200, 20.0), (7, 0, 400, 10.0)]
+    lines = [
+        inspected(coll_sn=number, rank=rank, coll_exec_time_us=time, coll_algobw_gbs=rate)
+        for number, rank, time, rate in calls
+    ]
+    (table,) = parse_tables("\n".join(lines), "log")
+
+    (row,) = table.rows
+    assert (row.time_s, row.fastest_s) == pytest.approx((200e-6, 100e-6))
+
+
+def test_inspected_collectives_and_communicators_are_tables_of_their_own_and_what_is_cut_off_is_said():
+    reduced = inspected(coll="AllReduce", coll_algobw_gbs=10.0)
+    tables = parse_tables("\n".join((inspected(), inspected(id="0x22"), reduced, inspected()[:-40])), "log")
+
+    assert [(table.collective, table.name) for table in tables] == [
+        ("all_gather", "all_gather of 4, communicator 0x11"),
+        ("all_gather", "all_gather of 4, communicator 0x22"),
+        ("all_reduce", "all_reduce of 4"),
+    ]
+    assert tables[0].notes[-1] == "1 records whose JSON is cut off or damaged: left out"
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"coll_algobw_gbs": 10.0}, "x time is not the 4000000 B of all_gather of 4 ranks"),
+        ({"coll_msg_size_bytes": "much"}, "expected rank, n_ranks"),
+        ({"coll": "SendRecvMany"}, "counts no bandwidth of"),
+    ],
+)
+def test_an_inspected_record_that_contradicts_itself_is_refused(told, said):
+    with pytest.raises(InputError, match=said):
+        parse_tables(inspected(**told), "log")

@@ -300,9 +300,20 @@ def test_hccl_test_of_ascend_is_read_by_sizes_and_times(what, time, rates, check
 
     assert (table.collective, table.ranks, table.wrong) == (collective, 4, wrong)
     assert [row.bytes / row.time_s for row in table.rows] == pytest.approx([2.097152e9, 2.62144e9])
-    assert bool(table.notes) == (collective is None)
+    counted = [note for note in table.notes if "what a size of" in note]
+    assert bool(counted) == (collective is None)
+    assert [note for note in table.notes if "GiB/s" in note] == list(table.notes)[: time == "avg_time"]
     with pytest.raises(InputError, match="t:4: alg_bandwidth 9.44141 GB/s x time is not the size"):
         parse_tables(of_ascend(what, time, (rates[0], "9.44141"), check), "t")
+
+
+def test_type_operator_and_checks_of_hccl_test_are_those_of_its_command_and_rows():
+    text = ASCEND.replace("-d fp32", "-d bfp16 -o max").replace("2.44141        | success", "2.44141        | NULL")
+    (table,) = parse_tables(text, "t")
+
+    assert [(row.dtype, row.element_bytes, row.redop) for row in table.rows] == [("bfloat16", 2, "max")] * 2
+    assert [row.wrong for row in table.rows] == [0, None]
+    assert any("results were not checked" in note for note in table.notes)
 
 
 GAUDI = """[BENCHMARK] hcclAllReduce(src!=dst,

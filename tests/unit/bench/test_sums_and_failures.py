@@ -7,6 +7,7 @@ import pytest
 from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables
 from meshwright.bench.table import Row, print_rows
+from meshwright.cli import run_command
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 
@@ -150,3 +151,35 @@ def test_processes_that_are_each_alone_are_said_before_any_row():
 
     with pytest.raises(InputError, match="2 processes are each rank 0 of 1"):
         parse_tables(text, "t")
+
+
+ONE_PROCESS = """$ ./all_gather_perf -b 1M -e 4M -f 4 -g 1
+#  Rank  0 Group  0 Pid     31 on emil device  0 [0x01] NVIDIA GeForce RTX 4090
+#       size         count      type   redop    root     time   algbw   busbw #wrong
+     1048576        262144     float    none      -1    10.00  104.86    0.00      0
+     4194304       1048576     float    none      -1    20.00  209.72    0.00      0
+"""
+
+
+def test_a_process_that_is_alone_is_no_fault_where_nothing_says_that_others_were_started(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text(ONE_PROCESS)
+    (table,) = parse_tables(ONE_PROCESS.replace("$ ./", "$ mpirun -np 2 ./"), "t")
+    (of_several,) = judge(CATALOGUE, [table])
+
+    assert run_command(["bench", "--from", str(tmp_path / "t.txt")]) == 0
+    said = capsys.readouterr().out
+    assert "verdict: unknown: the process is rank 0 of 1: nothing was sent" in said
+    assert "alpha" not in said  # nothing crossed a link whose rate a fit could give
+    assert (of_several.ok, "2 processes are each rank 0 of 1" in of_several.reason) == (False, True)
+
+
+@pytest.mark.parametrize(("slow", "words"), [("25.00", "25 GB/s of 50 GB/s"), ("12.00", "12 GB/s of 50 GB/s")])
+def test_one_of_four_devices_is_held_against_the_pairs_of_the_others(slow, words):
+    rows = ["   D\\D     0      1      2      3"] + [
+        f" {a} " + " ".join("900.00" if a == b else slow if 2 in (a, b) else "50.00" for b in range(4))
+        for a in range(4)
+    ]
+    (table,) = parse_tables("Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n" + "\n".join(rows) + "\n", "t")
+    (found,) = judge(CATALOGUE, [table])
+
+    assert (found.ok, found.reason) == (False, f"device 2 is slow with every other: {words}")

@@ -4,8 +4,8 @@
 
 - before any reader: `text` (unpacked, line numbers off), `prefixes` (launchers' marks off), `cut_rows` (a last row that
   is cut off); `json_objects` between other lines
-- readers: of collectives `nccl_text`, `nccl_json`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`, `deepspeed`,
-  `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `imb`, `separated`; of rates `matrices`,
+- readers: of collectives `nccl_text`, `nccl_json`, `inspector`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`,
+  `deepspeed`, `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `imb`, `separated`; of rates `matrices`,
   `nvbandwidth_json`, `nvshmem_pairs`, `mori`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`,
   `fabtests`, `netperf`, `qperf`, `deepep`; `columns` of
   nccl-tests are common to several, `tables` is what all return
@@ -31,6 +31,7 @@ from .gloo_tables import read_gloo
 from .hccl_tables import read_hccl_demo, read_hccl_test
 from .identify import identify, named_in
 from .imb import read_imb
+from .inspector import read_inspector
 from .iperf2 import read_iperf2
 from .iperf_json import read_iperf_json
 from .matrices import read_matrices
@@ -75,6 +76,7 @@ def _read_all_of_perftest(text: str, where: str) -> list[ReadTable]:
 
 
 _OF_JSON: tuple[Reads, ...] = (
+    read_inspector,
     read_rccl_records,
     read_nccl_json,
     read_nccom,

@@ -8,16 +8,20 @@ from ..table import Row
 from .columns import WIDTHS, Parsed
 from .identify import NAMES, WHOLE, Named, identify, processes_of
 from .nccl_text import table_row
-from .tables import ReadTable
+from .tables import BINARY_UNIT, ReadTable
 
 _TEST_HEAD = re.compile(r"data_size\(Bytes\):?\s*\|\s*ave?g_time\(us\):?\s*\|\s*alg_bandwidth\(GB/s\)")  # aveg_time too
 _TEST_ROW = re.compile(r"^\s*(\d{1,15})\s*\|\s*(\d+\.?\d*)\s*\|\s*(\d+\.?\d*)\s*\|\s*(\w+)")
-_TEST_COMMAND = re.compile(r"(?P<head>.*)\b(?P<what>[a-z_]+)_test(?:\s|$)")
+_TEST_COMMAND = re.compile(r"(?P<head>.*)\b(?P<what>[a-z_]+)_test(?P<options>\s.*|$)")
+_TYPE, _OPERATOR = re.compile(r"\s-d\s+(\w+)"), re.compile(r"\s-o\s+(\w+)")  # of its command; else its defaults
+_UNCHECKED = "results were not checked: whether they are right is unknown"
 _DEMO = re.compile(
     r"\[BENCHMARK\]\s+hccl(?P<what>[A-Z]\w+)\((?P<said>[^()]{1,300})\)\s+"
     r"\[BENCHMARK\]\s+NW Bandwidth\s*:\s*(?P<bus>\d+\.?\d*) (?P<bus_unit>[GM])B/s\s+"
     r"\[BENCHMARK\]\s+Algo Bandwidth\s*:\s*(?P<algo>\d+\.?\d*) (?P<algo_unit>[GM])B/s"
 )
+_RESULTS = {"success": 0, "failed": 1}  # wrong ones; NULL of a row that was not checked
+_REDUCES = ("all_reduce", "reduce", "reduce_scatter")
 _UNITS = {"G": 1.0, "M": 1e-3}  # to GB/s
 _ROUNDED = 0.01  # of what is printed: times have two decimals
 
@@ -29,40 +33,57 @@ def read_hccl_test(text: str, where: str) -> list[ReadTable]:
     table without its command.
     """
     tables: list[ReadTable] = []
-    what, ranks, failed = "", None, 0
+    what, ranks, options = "", None, ""
     rows: list[Row] | None = None
+    notes: dict[str, None] = {}
     for number, line in enumerate([*text.splitlines(), ""], start=1) if _TEST_HEAD.search(text) else ():
         if rows is not None and (match := _TEST_ROW.match(line)):
-            _check_rate(match, f"{where}:{number}")
-            failed += match[4].lower() == "failed"
-            if int(match[1]):
-                name = what if what in WHOLE else None
-                time_s = float(match[2]) * 1e-6
-                rows.append(Row(collective=name, backend="hccl", ranks=ranks, bytes=int(match[1]), time_s=time_s))
+            if _is_binary(match, f"{where}:{number}"):
+                notes[BINARY_UNIT] = None
+            if match[4].lower() not in _RESULTS:
+                notes[_UNCHECKED] = None
+            rows.append(_test_row(match, what, ranks, options))
             continue
         if rows:
-            name = what if what in WHOLE else None
-            open_notes = (f"what a size of {what} counts in hccl_test is not known",) if what and name is None else ()
+            if what and what not in WHOLE:
+                notes[f"what a size of {what} counts in hccl_test is not known"] = None
             tables.append(
-                ReadTable(name=what or "table", tool="hccl_test", collective=name, ranks=ranks, rows=tuple(rows),
-                          wrong=failed, notes=open_notes)
+                ReadTable(
+                    name=what or "table", tool="hccl_test", collective=rows[0].collective, ranks=ranks,
+                    rows=tuple(row for row in rows if row.bytes), wrong=sum(row.wrong or 0 for row in rows),
+                    notes=tuple(notes),
+                )
             )  # fmt: skip
-        rows = [] if _TEST_HEAD.search(line) else None
-        failed = 0
+        rows, notes = [] if _TEST_HEAD.search(line) else None, {}
         command = _TEST_COMMAND.match(line)
         if command and command["what"] in NAMES:
-            what, ranks = NAMES[command["what"]], processes_of(command["head"])
+            what, ranks, options = NAMES[command["what"]], processes_of(command["head"]), command["options"]
     return tables
 
 
-def _check_rate(match: re.Match[str], at: str) -> None:
+def _test_row(match: re.Match[str], what: str, ranks: int | None, options: str) -> Row:
+    kind, operator = _TYPE.search(options), _OPERATOR.search(options)
+    dtype = (kind[1] if kind else "fp32").replace("bfp16", "bfloat16")
+    redop = operator[1] if operator else "sum"
+    return Row(
+        collective=what if what in WHOLE else None, backend="hccl", ranks=ranks, bytes=int(match[1]),
+        time_s=float(match[2]) * 1e-6, dtype=dtype, element_bytes=WIDTHS.get(dtype, 4),
+        redop=redop if what in _REDUCES else "none", wrong=_RESULTS.get(match[4].lower()),
+    )  # fmt: skip
+
+
+def _is_binary(match: re.Match[str], at: str) -> bool:
+    """Return whether the bandwidth of a row is in GiB/s; InputError where it is of neither unit."""
     size, time_us, printed = int(match[1]), float(match[2]), match[3]
     if time_us <= 0:
         raise InputError(f"{at}: expected a time above 0")
     said = size / time_us / 1e3
     slack = 0.5 * 10.0 ** -len(printed.partition(".")[2])
-    if not any(abs(float(printed) - one) <= slack + _ROUNDED * one for one in (said, said * 1e9 / 2**30)):
-        raise InputError(f"{at}: alg_bandwidth {printed} GB/s x time is not the size {size} B")
+    if abs(float(printed) - said) <= slack + _ROUNDED * said:
+        return False
+    if abs(float(printed) - said * 1e9 / 2**30) <= slack + _ROUNDED * said:
+        return True
+    raise InputError(f"{at}: alg_bandwidth {printed} GB/s x time is not the size {size} B")
 
 
 def read_hccl_demo(text: str, where: str) -> list[ReadTable]:

@@ -18,7 +18,7 @@ from .identify import NAMES, Named, TableIdentity, identify
 from .json_objects import json_objects
 from .nccl_text import table_row
 from .prefixes import clean_lines
-from .tables import ReadTable
+from .tables import BINARY_UNIT, ReadTable
 
 _OPERATIONS = {
     "allr": "all_reduce", "allg": "all_gather", "redsct": "reduce_scatter", "permute": "permute",
@@ -151,7 +151,7 @@ def _table(rows: Sequence[Parsed], run: _Run, where: str, notes: Sequence[str]) 
     stated = [float(row.busbw or 0) * unit for row in rows]
     return ReadTable(
         name="table", tool="nccom-test", collective=known.collective, ranks=known.ranks, ranks_range=known.ranks_range,
-        candidates=known.candidates, notes=(*notes, *known.notes),
+        candidates=known.candidates, notes=(*notes, *known.notes, *((BINARY_UNIT,) if unit == 2**30 else ())),
         hosts=tuple(f"node {rank // each}" for rank in range(run.ranks or 0)) if each else (),
         rows=tuple(
             replace(row, stated_busbw_bytes_per_s=rate or None) for row, rate in zip(found, stated, strict=True)

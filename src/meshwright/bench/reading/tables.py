@@ -7,6 +7,7 @@ from ..table import Row
 from .nccl_log import LoggedPath
 
 MOST_ROWS = 2_000  # of a table: fits compare each with each
+BINARY_UNIT = "the title GB/s stands over GiB/s: rates follow from sizes and times"
 BETWEEN_TWO = "times of messages between two ends, and of no collective: nothing is held against them"
 
 

@@ -12,6 +12,7 @@ _KNOWN = (
     (r"^STREAM version \$Revision", "STREAM, of memory and of no link between ranks", "nccl-tests or OSU"),
     (r"^fio-\d", "fio, of storage and of no link between ranks", "nccl-tests or OSU"),
     (r"\"\w+-bw(?::\w+)?/\w+_busbw(?::\d+)?\":", "SuperBench's summary", "the output of nccl-tests itself"),
+    (r"^\W*(?:\d+: )?:::MLLOG ", "MLPerf's log of a training and of no collective", "nccl-tests or OSU"),
     (r"^\# OSU \S+ .*Barrier", "OSU's barrier, which carries nothing", "osu_allreduce or another of sizes"),
     (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),
     (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
