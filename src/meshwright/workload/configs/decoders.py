@@ -60,12 +60,14 @@ class Traits:
     square: bool = False  # heads together are as wide as the residual stream
     embedding_norm: bool = False
     passed: tuple[str, ...] = ()  # keys of published configs that the class passes over
+    fixed: tuple[tuple[str, Any], ...] = ()  # such keys, which hold what the class does, or would change a size
     switched: tuple[tuple[str, str], ...] = ()  # switches, and the key that means nothing while one is off
 
 
 def decoder(c: ConfigReader, traits: Traits) -> Architecture:
     """Return the architecture of a decoder."""
     count = c.layers()
+    c.fixed(dict(traits.fixed))
     c.skip(*traits.passed, *(key for switch, key in traits.switched if not c.alone(switch)))
     mixers, networks = mixers_of(c, traits, count), networks_of(c, traits, count)
     layers = [

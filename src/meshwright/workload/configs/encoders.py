@@ -118,6 +118,8 @@ class Sight:
     ratio: bool = False  # the network's width is mlp_ratio times the layer's
     places: bool = True  # a table of positions
     registers: bool = False
+    relative: bool = False  # a table of relative places in each layer, a column a head
+    shared_relative: bool = False  # such a table for all layers
 
 
 def image_encoder(c: ConfigReader, sight: Sight) -> Architecture:
@@ -136,6 +138,8 @@ def image_encoder(c: ConfigReader, sight: Sight) -> Architecture:
     plain = attention_of_config(c)
     mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
     small = 4 * hidden + (2 + sight.key_bias) * hidden * bias + hidden + width + hidden + 2 * hidden * sight.scaled
+    table = ((2 * (image // patch) - 1) ** 2 + 3) * mixer.heads  # of relative places, and to and from the first token
+    small += table * sight.relative
     rows = sight.tokens + registers + 1  # and the bias of patches
     rows += sight.masked_token and c.flag("use_mask_token", default=True)
     rows += (patches + sight.tokens) * sight.places
@@ -154,7 +158,7 @@ def image_encoder(c: ConfigReader, sight: Sight) -> Architecture:
         bias=True,
         positions="none",
         embeds=False,
-        beside_parameters=rows * hidden + classes,
+        beside_parameters=rows * hidden + classes + table * sight.shared_relative,
         beside_weights=hidden * patch * patch * c.whole("num_channels") + (sight.pooled - 1) * hidden * classes,
         stack=runs_of([layer] * c.layers()),
     )
@@ -170,14 +174,19 @@ def dinov2(c: ConfigReader, *, registers: bool = False) -> Architecture:
 
 
 def beit(c: ConfigReader) -> Architecture:
-    """Return BEiT: keys without a bias, scaled halves, positions where a key says so."""
-    for name in ("use_relative_position_bias", "use_shared_relative_position_bias"):
-        if c.flag(name):
-            raise ValueError(f"{name}: expected false; tables of relative places are not counted")
+    """Return BEiT: keys without a bias, scaled halves, positions where a key says so, of each or of relative places."""
     c.skip("vocab_size", "use_mean_pooling", "pool_scales", "use_auxiliary_head", "layer_scale_init_value", "add_fpn")
     c.skip("stage_names", "out_features", "out_indices", "reshape_hidden_states", "semantic_loss_ignore_index")
     c.skip(*(f"auxiliary_{name}" for name in ("loss_weight", "channels", "num_convs", "concat_input")))
     if not c.flag("use_mean_pooling", default=True) or not c.value("layer_scale_init_value", 0.1):
         raise ValueError("use_mean_pooling, layer_scale_init_value: expected true, and a number above 0")
     places = c.flag("use_absolute_position_embeddings")
-    return image_encoder(c, Sight(masked_token=c.flag("use_mask_token"), scaled=True, key_bias=False, places=places))
+    sight = Sight(
+        masked_token=c.flag("use_mask_token"),
+        scaled=True,
+        key_bias=False,
+        places=places,
+        relative=c.flag("use_relative_position_bias"),
+        shared_relative=c.flag("use_shared_relative_position_bias"),
+    )
+    return image_encoder(c, sight)

@@ -139,6 +139,7 @@ DECODERS: dict[str, Traits] = {
         network_bias=("use_bias",),
         windowed=True,
         tied=True,
+        fixed=(("mlp_type", "default"), ("norm_type", "layer_norm")),
     ),
     "stablelm": Traits(
         layer_norm=True,

@@ -220,13 +220,18 @@ def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
     return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=0)
 
 
-def bart(c: ConfigReader, *, tables: str, last_norms: bool, first_norms: bool) -> Architecture:
+def bart(
+    c: ConfigReader, *, tables: str, last_norms: bool, first_norms: bool, variant: str | None = None
+) -> Architecture:
     """Return an encoder and a decoder that reads it, in the style of BART; `tables`: "learned+2", "fixed"."""
     hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings", 0)
     layers = _pair(c, hidden, key_bias=True)
     c.assumed.append(BOTH_SIDES)
     if not c.flag("share_encoder_decoder_embeddings", default=True):
         raise ValueError("share_encoder_decoder_embeddings: expected true; two tables are not counted")
+    if variant:  # where the norms of Blenderbot lie
+        c.fixed({"layernorm_variant": variant})
+        c.skip("do_blenderbot_90_layernorm")
     c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout")
     c.skip("decoder_vocab_size", "normalize_before", "normalize_embedding", "add_bias_logits", "add_final_layer_norm")
     if c.flag("use_prompt"):
@@ -330,8 +335,8 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "bart": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
     "plbart": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
     "mvp": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
-    "blenderbot": partial(bart, tables="learned", last_norms=True, first_norms=False),
-    "blenderbot-small": partial(bart, tables="learned", last_norms=False, first_norms=True),
+    "blenderbot": partial(bart, tables="learned", last_norms=True, first_norms=False, variant="prelayernorm"),
+    "blenderbot-small": partial(bart, tables="learned", last_norms=False, first_norms=True, variant="xlm"),
     "mbart": partial(bart, tables="learned+2", last_norms=True, first_norms=True),
     "pegasus": partial(bart, tables="learned", last_norms=True, first_norms=False),
     "m2m_100": partial(bart, tables="fixed", last_norms=True, first_norms=False),

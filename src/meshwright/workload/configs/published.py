@@ -70,5 +70,27 @@ def _adapters(config: Mapping[str, Any], rank: object, where: str) -> int:
     return layers * rank * (hidden + columns + 2 * hidden + hidden + 2 * inner + inner + hidden)
 
 
+ENCODERS_LAYERS = {"num_hidden_layers": "encoder_layers"}
+# names that the class takes for today's
+OTHER_NAMES: dict[str, Mapping[str, str]] = {
+    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), {"tie_embedding": "tie_word_embeddings"}),
+    **dict.fromkeys(("bart", "plbart", "mvp", "blenderbot", "blenderbot-small", "mbart", "pegasus"), ENCODERS_LAYERS),
+    **dict.fromkeys(("m2m_100", "marian", "whisper", "nllb-moe", "led"), ENCODERS_LAYERS),
+    **dict.fromkeys(("deepseek_v4", "inkling2_text"), {"intermediate_size": "moe_intermediate_size"}),
+    "glm4_moe_lite": {"head_dim": "qk_rope_head_dim"},
+    "nemotron_h": {"mamba_conv_bias": "use_conv_bias"},
+}
+
+
+def renamed(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return a file of a model type with today's names in place of others; ValueError where both say different."""
+    found = dict(config)
+    for other, name in OTHER_NAMES.get(kind, {}).items():
+        value = found.pop(other, None)
+        if value is not None and found.setdefault(name, value) != value:
+            raise ValueError(f"{other} and {name}: expected one value, got {[value, found[name]]}")
+    return found
+
+
 # the model type of such a file, that of the class, and what makes the one of the other
 FORMS: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {"phi4mm": ("phi4_multimodal", phi4mm)}

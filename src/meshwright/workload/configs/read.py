@@ -18,7 +18,7 @@ from .composites import COMPOSITES
 from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
-from .published import FORMS
+from .published import FORMS, renamed
 from .reader import ConfigReader, is_empty
 
 HEADS = (
@@ -119,7 +119,7 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
         inside = _inside(config)
         text = config[inside].get("model_type") if inside else None
         if not isinstance(text, str) or text not in {*RECIPES, *COMPOSITES}:
-            raise InputError(f"{where}: model_type: {kind} is not known ({_like(kind)}{_read_as(config)})")
+            raise InputError(f"{where}: model_type: {kind} is not known ({_like(kind)}{_instead_of_kind(config)})")
         if not alone:
             raise InputError(
                 f"{where}: model_type: {kind} is not known, but {inside} is a {text}: --allow-unknown plans it alone"
@@ -127,6 +127,7 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
     return kind
 
 
+OTHER_OUTPUT = f"{{first}} has another output than a language model; expected a name that ends in {', '.join(HEADS)}"
 UNKNOWN_TYPE = (
     "where its layers are those of a type that is known, such as llama, mixtral or deepseek_v3, a copy of the file "
     "with that model_type and its keys is read"
@@ -136,6 +137,14 @@ UNDERSTOOD_AS = (
     "a copy of the file with that model_type is read"
 )
 PLAIN_TYPES = ("llama", "mixtral", "qwen3_moe", "deepseek_v3")
+
+
+def _instead_of_kind(config: Mapping[str, Any]) -> str:
+    """Return a hint for an unknown type: what its class puts out, where that is no text, or what its keys are."""
+    first = next(iter(config.get("architectures") or []), None)
+    if isinstance(first, str) and "For" in first and not first.endswith(HEADS):
+        return OTHER_OUTPUT.format(first=first)
+    return _read_as(config)
 
 
 def _read_as(config: Mapping[str, Any]) -> str:
@@ -187,14 +196,11 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
     if given and kind in PAIRS and given[0].endswith("ForCausalLM"):
         raise InputError(f"{where}: architectures: {given[0]}: the decoder of a pair alone is not counted")
     if given and not given[0].endswith(HEADS) and not allow_unknown:
-        raise InputError(
-            f"{where}: architectures: {given[0]} has another output than a language model "
-            f"(expected a name that ends in {', '.join(HEADS)})"
-        )
+        raise InputError(f"{where}: architectures: {OTHER_OUTPUT.format(first=given[0])}")
 
 
 def _single(config: Mapping[str, Any], kind: str, where: str) -> Described:
-    reader = ConfigReader(config, config_defaults().get(kind, {}), where)
+    reader = ConfigReader(renamed(config, kind), config_defaults().get(kind, {}), where)
     architecture = RECIPES[kind](reader)
     return Described(architecture, tuple(reader.assumed), tuple(reader.unknown()))
 
@@ -222,7 +228,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     if kind in FORMS:
         kind, form = FORMS[kind]
         config = form(config)
-    composite = COMPOSITES[kind]
+    composite, config = COMPOSITES[kind], renamed(config, kind)
     inside = _inside(config)
     rest = {key: value for key, value in config.items() if key not in {*ENCODERS, inside}}
     if inside is None and "hidden_size" not in rest:
@@ -231,6 +237,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     text_kind = text.get("model_type", composite.text)
     if not isinstance(text_kind, str) or text_kind not in RECIPES:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
+    text = dict(renamed(text, text_kind))
     filled = [(key, value) for key, value in composite.sizes if key not in text]
     text |= dict(filled)
     tied = bool(config.get("tie_word_embeddings", composite.tied))
@@ -311,5 +318,6 @@ MULTIMODAL = frozenset(
         *("image_seq_length", "projector_hidden_act", "projection_dim", "spatial_merge_size", "image_grid_pinpoints"),
         *("vision_aspect_ratio", "vision_soft_tokens_per_image", "use_image_newline_parameter", "video_seq_length"),
         *("max_position_embeddings", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+        "use_unified_vision_chunk",  # of Kimi: how images and videos are cut
     }
 )

@@ -1,5 +1,6 @@
 """Reader: the keys of one config.json, with the defaults of its model type; it knows which keys were understood."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "tied": ("tie_word_embeddings",),
     "channels": ("num_channels", "in_channels"),  # of an image
 }
+SHARING = re.compile("tie|share|no_")
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 MOST = 2**40
 
@@ -186,6 +188,12 @@ class ConfigReader:
         """Take keys as understood: they change no size in this model type."""
         self.used.update(key for name in names for key in self.keys(name))
 
+    def fixed(self, expected: Mapping[str, Any]) -> None:
+        """Take keys as understood that hold what the class does anyway; InputError at one with another value."""
+        for key, value in expected.items():
+            if self.value(key, value) != value:
+                raise InputError(f"{self.where}: {key}: expected {value!r}, as the class has it, got {self.alone(key)!r}")
+
     def keys(self, name: str) -> tuple[str, ...]:
         """Return the keys that a name may stand under."""
         return ALIASES.get(name, (name,))
@@ -207,7 +215,10 @@ class ConfigReader:
         return {key for key, value in said.items() if value and self._config.get(key) == value}
 
     def unknown(self) -> list[str]:
-        """Return the keys that were neither read nor known to change no size."""
+        """Return the keys that were neither read nor known to change no size.
+
+        A switch that is off says nothing, unless it is one of sharing: without that there are more weights.
+        """
         layers = self._config.get("per_layer_config")
         inside = layers.values() if isinstance(layers, Mapping) and "per_layer_config" in self.used else ()
         parts = [("", self._config), *(("per_layer_config.", part) for part in inside if isinstance(part, Mapping))]
@@ -215,7 +226,7 @@ class ConfigReader:
             before + key
             for before, part in parts
             for key, value in part.items()
-            if key not in {*self.used, *self._repeated()} and not is_ignored(key) and not is_empty(value)
+            if key not in {*self.used, *self._repeated()} and not is_ignored(key) and not (is_empty(value) and not (value is False and SHARING.match(key)))
         ]
         found += [f"{name}.{key}" for name, part in self._parts.items() for key in part.unknown()]
         return list(dict.fromkeys(found))
