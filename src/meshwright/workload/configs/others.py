@@ -9,7 +9,7 @@ from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind
 from .decoders import Traits, attention_of_config, decoder, even, made
 from .encoders import Sight, beit, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
-from .pairs import gated_as_t5, led, longt5, nllb_moe, switch_transformers, t5gemma
+from .pairs import gated_as_t5, layers_as_t5, led, longt5, nllb_moe, switch_transformers, t5gemma
 from .reader import MOST, ConfigReader
 
 
@@ -201,10 +201,7 @@ def modernbert(c: ConfigReader, *, masked: bool = False) -> Architecture:
 def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
     """Return T5: an encoder and a decoder that reads it, with a table of relative positions."""
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
-    count, width = c.layers(), c.whole("d_ff")
-    later = c.whole("num_decoder_layers", count)
-    if not c.given("num_decoder_layers"):
-        later = count
+    (count, later), width = layers_as_t5(c), c.whole("d_ff")
     if not c.flag("tied", default=True):
         c.assumed.append(APART.format(count=c.whole("vocab_size") * hidden / 1e6))
     c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")

@@ -17,11 +17,18 @@ def gated_as_t5(c: ConfigReader) -> bool:
     return c.flag("is_gated_act") if c.says("is_gated_act") else named
 
 
+def layers_as_t5(c: ConfigReader) -> tuple[int, int]:
+    """Return the layers of both sides of T5's family; a decoder of which nothing is said has the encoder's."""
+    if c.given("num_hidden_layers") and not c.alone("num_layers") and not c.given("num_decoder_layers"):
+        raise ValueError("num_decoder_layers: missing (expected beside num_hidden_layers, which is of the encoder)")
+    count = c.layers()
+    return count, c.whole("num_decoder_layers", count) if c.given("num_decoder_layers") else count
+
+
 def longt5(c: ConfigReader) -> Architecture:
     """Return LongT5: T5 whose encoder attends to what is near, with keys of whole blocks beside them or without."""
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
-    count, radius = c.layers(), c.whole("local_radius")
-    later = c.whole("num_decoder_layers", count) if c.given("num_decoder_layers") else count
+    (count, later), radius = layers_as_t5(c), c.whole("local_radius")
     kind = c.value("encoder_attention_type")
     if kind not in ("local", "transient-global"):
         raise ValueError(f"encoder_attention_type: expected local or transient-global, got {kind!r}")
@@ -48,8 +55,8 @@ def longt5(c: ConfigReader) -> Architecture:
 def switch_transformers(c: ConfigReader) -> Architecture:
     """Return Switch Transformers: T5 with one of several experts for each token in some layers."""
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
-    count, width = c.layers(), c.whole("d_ff")
-    later = c.whole("num_decoder_layers", count)
+    (count, _), width = layers_as_t5(c), c.whole("d_ff")
+    later = c.whole("num_decoder_layers", count)  # its class has a number of its own where nothing is said
     if not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; an output apart is not counted")
     c.skip("relative_attention_max_distance", "dense_act_fn", "is_gated_act", "feed_forward_proj", "n_positions")
@@ -141,16 +148,37 @@ def led(c: ConfigReader) -> Architecture:
 
 
 def t5gemma(c: ConfigReader) -> Architecture:
-    """Return T5Gemma: layers of Gemma 2 on both sides, each side with an embedding of its own."""
+    """Return T5Gemma: layers of Gemma 2 on both sides, each side with an embedding and a width of its own."""
     sides = {side: c.inside(side) for side in SIDES}
-    hidden, other = (sides[side].whole("hidden_size") for side in ("decoder", "encoder"))
-    if other != hidden:
-        raise ValueError(f"encoder: hidden_size: expected {hidden}, that of the decoder, got {other}")
-    layers = [layer for side, one in sides.items() for layer in _gemma_side(one, reads=side == "decoder")]
+    first, second = (sides[side].whole("hidden_size") for side in SIDES)
+    hidden = max(first, second)
+    if first != second:
+        c.assumed.append(NARROWER.format(first=first, second=second))
+    layers = [_of_width(layer, hidden, first, first) for layer in _gemma_side(sides["encoder"], reads=False)]
+    layers += [_of_width(layer, hidden, second, first) for layer in _gemma_side(sides["decoder"], reads=True)]
     c.skip("vocab_size")  # the class has those of both sides
     joined = sides["decoder"].changed({"tie_word_embeddings": c.flag("tied", default=True)})
-    own = hidden + sides["encoder"].whole("vocab_size") * hidden
-    return made(joined, Traits(tied=True), layers, beside_parameters=own)
+    norms = first + second - hidden
+    return made(
+        *(joined, Traits(tied=True), layers),
+        hidden_size=hidden,
+        embedding_size=0 if second == hidden else second,
+        beside_parameters=norms + sides["encoder"].whole("vocab_size") * first,
+    )
+
+
+NARROWER = (
+    "the encoder is {first} wide and the decoder {second}: weights are counted as they are, activations and sends "
+    "between stages as of the wider one"
+)
+
+
+def _of_width(layer: LayerKind, hidden: int, own: int, read: int) -> LayerKind:
+    """Return a layer of a narrower stream in a model that is `hidden` wide; it reads a stream `read` wide."""
+    weights = layer.weights(own)
+    if isinstance(layer.beside, Attention):
+        weights += layer.beside.key_weights(read) - layer.beside.key_weights(own)
+    return msgspec.structs.replace(layer, more=weights - layer.weights(hidden))
 
 
 def _gemma_side(c: ConfigReader, *, reads: bool) -> list[LayerKind]:

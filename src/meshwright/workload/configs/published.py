@@ -71,12 +71,13 @@ def _adapters(config: Mapping[str, Any], rank: object, where: str) -> int:
 
 
 ENCODERS_LAYERS = {"num_hidden_layers": "encoder_layers"}
+TIED, WIDTH_OF_EXPERTS = {"tie_embedding": "tie_word_embeddings"}, {"intermediate_size": "moe_intermediate_size"}
 # names that the class takes for today's
 OTHER_NAMES: dict[str, Mapping[str, str]] = {
-    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), {"tie_embedding": "tie_word_embeddings"}),
+    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), TIED),
     **dict.fromkeys(("bart", "plbart", "mvp", "blenderbot", "blenderbot-small", "mbart", "pegasus"), ENCODERS_LAYERS),
     **dict.fromkeys(("m2m_100", "marian", "whisper", "nllb-moe", "led"), ENCODERS_LAYERS),
-    **dict.fromkeys(("deepseek_v4", "inkling2_text"), {"intermediate_size": "moe_intermediate_size"}),
+    **dict.fromkeys(("deepseek_v4", "inkling2_text"), WIDTH_OF_EXPERTS),
     "glm4_moe_lite": {"head_dim": "qk_rope_head_dim"},
     "nemotron_h": {"mamba_conv_bias": "use_conv_bias"},
 }

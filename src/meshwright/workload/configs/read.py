@@ -141,7 +141,8 @@ PLAIN_TYPES = ("llama", "mixtral", "qwen3_moe", "deepseek_v3")
 
 def _instead_of_kind(config: Mapping[str, Any]) -> str:
     """Return a hint for an unknown type: what its class puts out, where that is no text, or what its keys are."""
-    first = next(iter(config.get("architectures") or []), None)
+    given = config.get("architectures")
+    first = given[0] if isinstance(given, list) and given else None
     if isinstance(first, str) and "For" in first and not first.endswith(HEADS):
         return OTHER_OUTPUT.format(first=first)
     return _read_as(config)

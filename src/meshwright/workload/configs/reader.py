@@ -192,7 +192,9 @@ class ConfigReader:
         """Take keys as understood that hold what the class does anyway; InputError at one with another value."""
         for key, value in expected.items():
             if self.value(key, value) != value:
-                raise InputError(f"{self.where}: {key}: expected {value!r}, as the class has it, got {self.alone(key)!r}")
+                raise InputError(
+                    f"{self.where}: {key}: expected {value!r}, as the class has it, got {self.alone(key)!r}"
+                )
 
     def keys(self, name: str) -> tuple[str, ...]:
         """Return the keys that a name may stand under."""
@@ -226,7 +228,9 @@ class ConfigReader:
             before + key
             for before, part in parts
             for key, value in part.items()
-            if key not in {*self.used, *self._repeated()} and not is_ignored(key) and not (is_empty(value) and not (value is False and SHARING.match(key)))
+            if key not in {*self.used, *self._repeated()}
+            and not is_ignored(key)
+            and not (is_empty(value) and not (value is False and SHARING.match(key)))
         ]
         found += [f"{name}.{key}" for name, part in self._parts.items() for key in part.unknown()]
         return list(dict.fromkeys(found))

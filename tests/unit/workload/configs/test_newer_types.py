@@ -200,6 +200,8 @@ def test_scores_with_tables_of_places_are_multiplications_without_weights_of_the
         ("paddleocr_vl", None, {"text_config": {}, "tie_word_embeddings": False}),
         ("qwen2_audio", None, {"tie_word_embeddings": True}),
         ("voxtral", None, {"tie_word_embeddings": True}),
+        ("beit", None, {"use_relative_position_bias": True, "image_size": 384}),
+        ("beit", None, {"use_shared_relative_position_bias": True}),
     ],
 )
 def test_keys_that_decide_over_others_change_the_parameters_as_in_the_library(kind, part, changed):
@@ -211,3 +213,23 @@ def test_keys_that_decide_over_others_change_the_parameters_as_in_the_library(ki
 def test_an_output_that_a_class_never_ties_is_refused_where_a_key_says_that_it_is_tied():
     with pytest.raises(InputError, match="tie_word_embeddings: expected false"):
         architecture_of({"model_type": "xlstm", "tie_word_embeddings": True})
+
+
+OF_GEMMA = {"intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2} | {
+    "head_dim": 16,
+    "vocab_size": 1000,
+}
+
+
+@pytest.mark.parametrize("widths", [(96, 64), (64, 96)])
+def test_sides_of_t5gemma_may_be_of_two_widths(widths):
+    pytest.importorskip("transformers")
+    sides = {
+        side: OF_GEMMA | {"hidden_size": width} for side, width in zip(("encoder", "decoder"), widths, strict=True)
+    }
+    config = {"model_type": "t5gemma", **sides}
+    found, whole = architecture_of(config), library.model(config)
+
+    assert found.architecture.parameters == library.parameters(whole)
+    assert found.architecture.matmul_parameters() == pytest.approx(library.multiplied(whole))
+    assert any("stages as of the wider one" in told for told in found.assumed)

@@ -167,6 +167,10 @@ def test_a_shared_network_may_be_said_by_its_width_and_by_its_experts_if_both_ag
         ("xlstm", {"force_bos_token_insert": True}),
         ("minimax_m2", {"shared_intermediate_size": 0, "shared_moe_mode": "sigmoid"}),
         ("granitemoehybrid", {"logits_to_keep": 1}),
+        ("starcoder2", {"mlp_type": "default", "norm_type": "layer_norm"}),
+        ("blenderbot", {"do_blenderbot_90_layernorm": True, "layernorm_variant": "prelayernorm"}),
+        ("blenderbot-small", {"do_blenderbot_90_layernorm": True, "layernorm_variant": "xlm"}),
+        ("kimi_k25", {"use_unified_vision_chunk": True}),
         ("llama", {"unsloth_fixed": True, "transformers.js_config": {"dtype": "q4"}, "use_bfloat16": True}),
     ],
 )
@@ -342,3 +346,63 @@ def test_a_refused_key_names_the_type_of_the_class_that_the_file_asks_for():
 
     with pytest.raises(InputError, match="MiniMaxM2ForCausalLM is the class of model_type minimax_m2"):
         architecture_of(TEXT | config)
+
+
+@pytest.mark.parametrize(("kind", "key"), [("starcoder2", "mlp_type"), ("blenderbot", "layernorm_variant")])
+def test_a_word_for_the_form_of_layers_that_a_class_has_not_is_refused(kind, key):
+    with pytest.raises(InputError, match=f"{key}: expected '.*', as the class has it, got 'other'"):
+        architecture_of(library.base(kind) | {key: "other"})
+
+
+LAYERS_OF_BART = {"num_hidden_layers": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("lfm2", {"tie_embedding": False}),
+        ("lfm2_vl", {"tie_embedding": False}),
+        ("bart", LAYERS_OF_BART),
+        ("led", LAYERS_OF_BART),
+        ("whisper", LAYERS_OF_BART),
+        ("inkling2_text", {"intermediate_size": 512}),
+        ("glm4_moe_lite", {"head_dim": 32}),
+        ("nemotron_h", {"mamba_conv_bias": False}),
+    ],
+)
+def test_names_that_a_class_takes_for_others_have_the_parameters_of_the_library(kind, changed):
+    pytest.importorskip("transformers")
+    base = library.base(kind)
+    config = {**base, **changed}
+
+    assert parameters(config) == library.parameters(library.model(config)) != parameters(base)
+
+
+@pytest.mark.parametrize(
+    ("kind", "both"),
+    [
+        ("lfm2_moe", {"tie_embedding": False, "tie_word_embeddings": True}),
+        ("bart", {"num_hidden_layers": 3, "encoder_layers": 6}),
+    ],
+)
+def test_two_names_of_the_same_size_that_say_different_are_refused(kind, both):
+    with pytest.raises(InputError, match=" and ".join(both) + ": expected one value"):
+        architecture_of({"model_type": kind} | both)
+
+
+@pytest.mark.parametrize("key", ["tie_blocks", "share_input_output", "no_biases"])
+def test_a_switch_of_sharing_that_is_off_and_not_understood_is_refused(key):
+    with pytest.raises(InputError, match=f"{key}: not understood"):
+        architecture_of(TEXT | {key: False})
+    assert parameters(TEXT | {"another_switch": False}) == parameters(TEXT)
+
+
+def test_a_decoder_of_t5_of_which_nothing_is_said_beside_layers_by_another_name_is_refused():
+    with pytest.raises(InputError, match="num_decoder_layers: missing"):
+        architecture_of({"model_type": "t5", "num_hidden_layers": 8})
+
+
+@pytest.mark.parametrize("kind", ["detector", "qwen2"])
+def test_a_class_without_text_as_its_output_is_refused_by_that_whatever_its_type(kind):
+    with pytest.raises(InputError, match="FooForObjectDetection has another output than a language model"):
+        architecture_of(TEXT | {"model_type": kind, "architectures": ["FooForObjectDetection"]})
