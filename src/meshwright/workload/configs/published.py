@@ -83,7 +83,7 @@ OTHER_NAMES: dict[str, Mapping[str, str]] = {
 }
 
 
-def renamed(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def by_todays_names(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """Return a file of a model type with today's names in place of others; ValueError where both say different."""
     found = dict(config)
     for other, name in OTHER_NAMES.get(kind, {}).items():

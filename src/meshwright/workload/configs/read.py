@@ -18,7 +18,7 @@ from .composites import COMPOSITES
 from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
-from .published import FORMS, renamed
+from .published import FORMS, by_todays_names
 from .reader import ConfigReader, is_empty
 
 HEADS = (
@@ -201,7 +201,7 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
 
 
 def _single(config: Mapping[str, Any], kind: str, where: str) -> Described:
-    reader = ConfigReader(renamed(config, kind), config_defaults().get(kind, {}), where)
+    reader = ConfigReader(by_todays_names(config, kind), config_defaults().get(kind, {}), where)
     architecture = RECIPES[kind](reader)
     return Described(architecture, tuple(reader.assumed), tuple(reader.unknown()))
 
@@ -229,7 +229,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     if kind in FORMS:
         kind, form = FORMS[kind]
         config = form(config)
-    composite, config = COMPOSITES[kind], renamed(config, kind)
+    composite, config = COMPOSITES[kind], by_todays_names(config, kind)
     inside = _inside(config)
     rest = {key: value for key, value in config.items() if key not in {*ENCODERS, inside}}
     if inside is None and "hidden_size" not in rest:
@@ -238,7 +238,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     text_kind = text.get("model_type", composite.text)
     if not isinstance(text_kind, str) or text_kind not in RECIPES:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
-    text = dict(renamed(text, text_kind))
+    text = dict(by_todays_names(text, text_kind))
     filled = [(key, value) for key, value in composite.sizes if key not in text]
     text |= dict(filled)
     tied = bool(config.get("tie_word_embeddings", composite.tied))
