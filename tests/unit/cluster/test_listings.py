@@ -213,7 +213,7 @@ def test_links_of_a_card_that_no_bridge_reaches_are_not_down():
     cluster = parse_dump(nvlinks("NVIDIA H100 PCIe", lambda k: states.get(k, "26.562 GB/s")), "n", CATALOGUE)
 
     assert [(link.kind, link.bandwidth_bytes_per_s) for link in cluster.links] == [("NV12", 300e9)]
-    assert cluster.warnings == ()
+    assert not any("down" in warning for warning in cluster.warnings)
 
 
 def test_a_bridge_that_is_off_is_down():

@@ -350,6 +350,11 @@ WRITTEN = {
     "nvidia-smi nvlink -s": (DATA / "nvlink_status.txt").read_text(),
     "nvidia-smi -q": QUERY.format(gpus=GPU.format(n=0, lanes=16, state="Completed")),
     "nvidia-smi topo -p2p r": (DATA / "smi_p2p.txt").read_text(),
+    "dcgmi topo": (
+        "| GPU ID: 0 | Topology Information |\n| CPU Core Affinity | 0 - 3 |\n"
+        "| To GPU 1 | Connected via a single PCIe switch |\n"
+    ),
+    "hl-smi topo -c -N": "modID   CPU Affinity   NUMA Affinity\n-----   ----   ----\n0       0-3, 8-11      0\n",
     "rocm-smi --showtopo": (DATA / "rocm_weights.txt").read_text(),
     "amd-smi topology": (DATA / "amdsmi_topology.txt").read_text(),
     "amd-smi xgmi": as_xgmi(4),
@@ -371,6 +376,9 @@ WRITTEN = {
         "NAME  STATUS  ROLES  AGE  VERSION  LABELS\nn0  Ready  <none>  1d  v1.31  network.topology.nvidia.com/leaf=l0\n"
     ),
     "aws ec2 describe-instance-topology": '{"Instances": [{"InstanceId": "i-1", "NetworkNodes": ["nn-1", "nn-2"]}]}',
+    "gcloud compute instances": (
+        "name: a-1\nresourceStatus:\n  physicalHostTopology:\n    block: b\n    cluster: c\n    subblock: s\n"
+    ),
     "ibstat": "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n",
     "ibnetdiscover": 'Switch 36 "S-1" # "leaf0"\n[1] "H-1"[1](a1) # "node01 mlx5_0"\nCa 1 "H-1" # "node01 mlx5_0"\n',
 }

@@ -167,7 +167,7 @@ def test_trays_of_one_nvlink_domain_are_joined_by_the_domain_that_they_name(tmp_
         ("# Port info: Lid 2 port 36\nLinkState:.......................Down\n", "this is ibportstate"),
         ("mlx5_0 port 1 ==> ib0 (Up)\nmlx5_1 port 1 ==> ib1 (Down)\n", "this is ibdev2netdev"),
         ("LLDP neighbors:\n----\nInterface:    eth2, via: LLDP\n", "this is lldpcli"),
-        ("modID   CPU Affinity    NUMA Affinity\n-----   ----\n0       0-39   0\n", "this is hl-smi"),
+        ("| HL-SMI Version:  hl-1.20.0 |\n|   0  HL-325L   N/A  | 0000:19:00.0 |\n", "this is hl-smi"),
         ("GPU: 0\n    BDF: 0000:05:00.0\n    UUID: 4aff74a1\n", "this is amd-smi"),
         ("link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1\n", "this is rdma link"),
         ("Operational Info\n----\nState    : Active\nSpeed    : IB-HDR\nWidth    : 4x\n", "this is mlxlink"),

@@ -1,10 +1,11 @@
 """Places of instances in a cloud's network, as its command prints them: `aws ec2 describe-instance-topology` and
-`gcloud compute instances list --format=json`.
+`gcloud compute instances list --format=json` or `yaml`, or `describe`, which prints YAML.
 
 AWS lists network nodes from the top down, and names a Capacity Block for instances of one UltraServer. Google Cloud
 names subblock, block and cluster of the physical host, where a reservation or compact placement shows them.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,11 @@ from msgspec.structs import replace
 
 from ...errors import InputError
 from ..graph import Cluster, Placement
+from .kubernetes_yaml import lines_below, pairs_of, yaml_line
 from .places import from_places, missing_pages
 
+_STATUS = re.compile(r"^resourceStatus:[ ]*$", re.M)
+_BETWEEN = re.compile(r"^---.*$", re.M)
 GOOGLE_LEVELS = ("subblock", "block", "cluster")  # the nearest first
 
 
@@ -32,6 +36,23 @@ def from_cloud_json(data: Any, where: str) -> Cluster:
     wanted = "NetworkNodes of any instance" if is_aws else "resourceStatus.physicalHostTopology of any instance"
     cluster = from_places(places, where, f"expected {wanted}: none has a place in the network")
     return replace(cluster, warnings=(*cluster.warnings, *missing_pages(data)))
+
+
+def looks_like_cloud_yaml(text: str) -> bool:
+    """Return whether a text is the YAML of instances of Google Cloud that names their physical hosts."""
+    return _STATUS.search(text) is not None and "physicalHostTopology:" in text
+
+
+def from_cloud_yaml(text: str, where: str) -> Cluster:
+    """Return the same from YAML: of an instance, or of several with --- between them."""
+    items = []
+    for document in _BETWEEN.split(text):
+        lines = [line for line in map(yaml_line, document.splitlines()) if line is not None and line.text]
+        status = lines_below(lines, "resourceStatus")
+        if status:
+            host = pairs_of(lines_below(status, "physicalHostTopology"))
+            items.append({**pairs_of(lines), "resourceStatus": {"physicalHostTopology": host}})
+    return from_cloud_json(items, where)
 
 
 def _all_have(items: object, key: str) -> bool:

@@ -19,8 +19,10 @@ from ..discovery.sysfs_host import host_of, is_sysfs
 from ..graph import Cluster, consistent
 from ..wire import may_be_cluster, read_cluster
 from .amd_xgmi import from_xgmi, from_xgmi_json, looks_like_xgmi, looks_like_xgmi_json
-from .clouds import from_cloud_json, looks_like_cloud_json
+from .clouds import from_cloud_json, from_cloud_yaml, looks_like_cloud_json, looks_like_cloud_yaml
+from .dcgmi_topo import from_dcgmi_topo, looks_like_dcgmi_topo
 from .evidence import GpuEvidence, evidence, evidence_of_xml, from_evidence, with_facts
+from .hl_smi import from_hl_smi_topo, looks_like_hl_smi_topo
 from .hwloc import from_hwloc
 from .ibnet import from_ibnet, looks_like_ibnet
 from .ibstat import from_ibstat, looks_like_ibstat
@@ -116,6 +118,7 @@ def _looks_like_both(text: str) -> bool:
 READERS = (
     DumpReader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
     DumpReader("kubectl get nodes --show-labels", looks_like_kubernetes, lambda t, w, c, g, f: from_kubernetes(t, w)),
+    DumpReader("gcloud compute instances", looks_like_cloud_yaml, lambda t, w, c, g, f: from_cloud_yaml(t, w)),
     DumpReader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
     DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
     DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_paths, lambda t, w, c, g, f: from_nccl_paths(t, w, c, g)),
@@ -126,6 +129,8 @@ READERS = (
     DumpReader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),
     DumpReader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
     DumpReader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
+    DumpReader("hl-smi topo -c -N", looks_like_hl_smi_topo, lambda t, w, c, g, f: from_hl_smi_topo(t, w)),
+    DumpReader("dcgmi topo", looks_like_dcgmi_topo, from_dcgmi_topo),
     DumpReader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
     DumpReader("lspci -tv", looks_like_lspci_tree, lambda t, w, c, g, f: from_lspci_tree(t, w, c, g)),
     DumpReader("lstopo", looks_like_lstopo_text, lambda t, w, c, g, f: from_lstopo_text(t, w, c, g)),

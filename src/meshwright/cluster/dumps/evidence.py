@@ -173,7 +173,9 @@ def _facts(number: int, read: Callable[[str], str], found: GpuEvidence) -> None:
         found.notes.append(f"GPU{number} is not registered with its NVLink fabric (state {state}, status {status})")
     most, now = (re.fullmatch(r"(\d{1,3})x", read(f"Link Width.{which}")) for which in ("Max", "Current"))
     if most and now and int(now.group(1)) < int(most.group(1)):
-        found.notes.append(lanes_trained(f"GPU{number}", now.group(1), most.group(1)))
+        lanes = lanes_trained(f"GPU{number}", now.group(1), most.group(1))
+        again = re.fullmatch(r"[1-9]\d{0,11}", read("Replays Since Reset"))
+        found.notes.append(f"{lanes}, and its link repeated {again.group()} packets" if again else lanes)
 
 
 def lanes_trained(device: str, lanes: str, of: str) -> str:
@@ -196,6 +198,7 @@ def from_evidence(found: GpuEvidence, where: str, catalogue: Catalogue, gpu: str
         a, b = (device.id for device in devices)
         total_rate = count * rate if rate else None
         links.append(Link(a=a, b=b, kind=f"NV{count}", bandwidth_bytes_per_s=total_rate))
+        notes.append(f"nvlink -s names no far end: taken that all {count} NVLinks join {a} and {b}")
     elif rate and up:
         counts = " and ".join(map(str, sorted(set(up.values()))))
         notes.append(f"{counts} NVLinks of {rate / 1e9:g} GB/s on each of {len(up)} GPUs")

@@ -12,7 +12,9 @@ PAIR = re.compile(r"""(?P<key>"[^"]*"|'[^']*'|[\w./-]+):[ ]+(?P<value>\S.*?)[ ]*
 BETWEEN = re.compile(r"\s*(?:---.*|\.\.\.|`{3}.*|~{3}.*)$")  # documents, and fences of Markdown
 
 
-class _Line(NamedTuple):
+class YamlLine(NamedTuple):
+    """A line of YAML without what stands before its words."""
+
     indent: int  # of its words, behind the dash of an item
     starts_item: bool
     text: str
@@ -25,27 +27,27 @@ def holds_nodes(text: str) -> bool:
 
 def labelled_nodes(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield name and labels of each node that has a name."""
-    lines = [_line(line) for line in text.splitlines()]
+    lines = [yaml_line(line) for line in text.splitlines()]
     for at, line in enumerate(lines):
         if line is None or KIND.match(line.text) is None:
             continue
-        metadata = _below(_object(lines, at, line), "metadata")
-        pairs = _pairs(metadata)
+        metadata = lines_below(_object(lines, at, line), "metadata")
+        pairs = pairs_of(metadata)
         if name := pairs.get("name"):
-            yield name, _pairs(_below(metadata, "labels"))
+            yield name, pairs_of(lines_below(metadata, "labels"))
 
 
-def _line(line: str) -> _Line | None:
+def yaml_line(line: str) -> YamlLine | None:
     """Return a line's words and how far they are indented; None for what parts documents and says nothing."""
     if BETWEEN.match(line):
         return None
     words = line.strip()
     dash = words.startswith("- ")
     inner = words[2:].lstrip() if dash else words
-    return _Line(len(line.rstrip()) - len(inner), dash, "" if inner.startswith("#") else inner)
+    return YamlLine(len(line.rstrip()) - len(inner), dash, "" if inner.startswith("#") else inner)
 
 
-def _object(lines: Sequence[_Line | None], at: int, own: _Line) -> list[_Line]:
+def _object(lines: Sequence[YamlLine | None], at: int, own: YamlLine) -> list[YamlLine]:
     """Return the lines of the object around its line `own`: as far as nothing stands further left or begins anew."""
     found = [own]
     above = () if own.starts_item else range(at - 1, -1, -1)
@@ -63,20 +65,20 @@ def _object(lines: Sequence[_Line | None], at: int, own: _Line) -> list[_Line]:
     return [line for line in found if line.text]
 
 
-def _starts(line: _Line, own: _Line) -> bool:
+def _starts(line: YamlLine, own: YamlLine) -> bool:
     """Return whether a line begins an item of the list in which the object of `own` stands."""
     return line.starts_item and line.indent == own.indent
 
 
-def _ends(line: _Line, own: _Line) -> bool:
+def _ends(line: YamlLine, own: YamlLine) -> bool:
     """Return whether a line is outside the object of `own`: further left, or of another object's kind."""
     return bool(line.text) and (line.indent < own.indent or (line.indent == own.indent and line.text == own.text))
 
 
-def _below(lines: Sequence[_Line], key: str) -> list[_Line]:
+def lines_below(lines: Sequence[YamlLine], key: str) -> list[YamlLine]:
     """Return the lines below a key of the object whose lines these are."""
     top = min((line.indent for line in lines), default=0)
-    found: list[_Line] = []
+    found: list[YamlLine] = []
     inside = False
     for line in lines:
         if line.indent == top:
@@ -86,7 +88,7 @@ def _below(lines: Sequence[_Line], key: str) -> list[_Line]:
     return found
 
 
-def _pairs(lines: Sequence[_Line]) -> dict[str, str]:
+def pairs_of(lines: Sequence[YamlLine]) -> dict[str, str]:
     """Return the keys with a value of the object whose lines these are."""
     top = min((line.indent for line in lines), default=0)
     matches = [match for line in lines if line.indent == top and (match := PAIR.match(line.text))]

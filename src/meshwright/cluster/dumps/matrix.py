@@ -37,7 +37,7 @@ MAX_DEVICES = 256
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The devices of the header in order, the code of every pair, and what the columns on the right say."""
+    """The devices of the header in order, the codes of the pairs that are said, and what stands to their right."""
 
     names: tuple[str, ...]
     codes: dict[tuple[int, int], str]

@@ -71,9 +71,9 @@ def from_matrix(matrix: Matrix, where: str, catalogue: Catalogue, gpu: str | Non
         raise InputError(f"{where}: no GPU among the devices of the matrix")
     models, warnings = _models(matrix, catalogue, gpu)
     counts = {
-        (gpus.index(i), gpus.index(j)): nvlink_count(matrix.codes[i, j])
+        (gpus.index(i), gpus.index(j)): nvlink_count(_code(matrix, i, j))
         for i, j in itertools.combinations(gpus, 2)
-        if nvlink_count(matrix.codes[i, j])
+        if nvlink_count(_code(matrix, i, j))
     }
     told = matrix.facts.per_link_bytes_per_s(catalogue)
     every = set(models.values()) if len(models) == len(gpus) else set[str]()

@@ -231,7 +231,10 @@ class _Rates:
         if self._open and self._accelerator is not None:
             found.append(f"{self._accelerator.title} has no xGMI: the rates are left open")
         elif self._open:
-            found.append("xGMI: 50 GB/s a link on MI250X, 64 to a peer on MI300X; say which with --gpu NAME")
+            found.append(
+                "xGMI: 50 GB/s a link on MI250X, 64 to a peer on MI300X, 76.8 on MI350X and MI355X; say which with "
+                "--gpu NAME"
+            )
         if self._single:
             found.append(
                 "xGMI: the tool does not count the links of a pair: the rate is one link's, a lower bound; "

@@ -35,7 +35,7 @@ KNOWN = (
     (r"^LLDP neighbors:", "lldpcli", "scontrol show topology, or ibnetdiscover"),
     (r"^Settings for \S+:\s*$", "ethtool", LINKS),
     (r"^\s*\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
-    (r"^\s*\| (?:GPU ID: \d+|\S+) +\| Topology Information", "dcgmi topo", LINKS),
+    (r"^\s*\| (?:GPU ID: \d+|\S+) +\| Topology Information", "dcgmi topo without a path to a GPU", LINKS),
     (r"NvLink Link Status|^\s*gpuId \d+:\s*$", "dcgmi nvlink -s", "nvidia-smi nvlink -s, with " + LINKS),
     (
         r"^LinkState:\.{3,}|^PhysLinkState:\.{3,}",
@@ -61,7 +61,11 @@ KNOWN = (
         "all of it, or lstopo --of xml",
     ),
     (r"NCCL INFO .*\bIB NIC distance", "the log of an old NCCL with how far NICs are", LINKS),
-    (r"hl-smi|HL-\d{3}|^modID\s+(?:CPU|NUMA) Affinity", "hl-smi", "lstopo --of xml, or a copy of /sys"),
+    (
+        r"hl-smi|HL-\d{3}|^modID\s+(?:CPU|NUMA) Affinity",
+        "hl-smi without topo -c -N",
+        "hl-smi topo -c -N, with lstopo --of xml, or a copy of /sys",
+    ),
     (r"xpu-smi|^[ \t]*GPU \d+/\d+[ \t]", "xpu-smi", "xpu-smi topology -m"),
     (r"npu-smi|Ascend\d{3}", "npu-smi", "npu-smi info -t topo"),
     (r"mx-smi|MX-SMI", "mx-smi", "mx-smi topo -m"),
