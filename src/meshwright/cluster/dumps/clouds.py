@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ...errors import InputError
 from ..graph import Cluster, Placement
-from .kubernetes_yaml import lines_below, pairs_of, yaml_line
+from .kubernetes_yaml import lines_below, values_below, yaml_line
 from .places import from_places, missing_pages
 
 _STATUS = re.compile(r"^resourceStatus:[ ]*$", re.M)
@@ -50,8 +50,8 @@ def from_cloud_yaml(text: str, where: str) -> Cluster:
         lines = [line for line in map(yaml_line, document.splitlines()) if line is not None and line.text]
         status = lines_below(lines, "resourceStatus")
         if status:
-            host = pairs_of(lines_below(status, "physicalHostTopology"))
-            items.append({**pairs_of(lines), "resourceStatus": {"physicalHostTopology": host}})
+            host = values_below(lines_below(status, "physicalHostTopology"))
+            items.append({**values_below(lines), "resourceStatus": {"physicalHostTopology": host}})
     return from_cloud_json(items, where)
 
 

@@ -32,9 +32,9 @@ def labelled_nodes(text: str) -> Iterator[tuple[str, dict[str, str]]]:
         if line is None or KIND.match(line.text) is None:
             continue
         metadata = lines_below(_object(lines, at, line), "metadata")
-        pairs = pairs_of(metadata)
+        pairs = values_below(metadata)
         if name := pairs.get("name"):
-            yield name, pairs_of(lines_below(metadata, "labels"))
+            yield name, values_below(lines_below(metadata, "labels"))
 
 
 def yaml_line(line: str) -> YamlLine | None:
@@ -88,7 +88,7 @@ def lines_below(lines: Sequence[YamlLine], key: str) -> list[YamlLine]:
     return found
 
 
-def pairs_of(lines: Sequence[YamlLine]) -> dict[str, str]:
+def values_below(lines: Sequence[YamlLine]) -> dict[str, str]:
     """Return the keys with a value of the object whose lines these are."""
     top = min((line.indent for line in lines), default=0)
     matches = [match for line in lines if line.indent == top and (match := PAIR.match(line.text))]
