@@ -324,7 +324,7 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
 def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Console") -> int:
     from ..layout import micro_batches
     from ..plan.model_facts import model_facts, sentence
-    from ..plan.request import priced_layout, written_out
+    from ..plan.request import priced_layout
     from ..plan.search.engine_comparison import on_other_engines
     from ..plan.search.explore import plain_data_parallel
     from ..plan.search.that_fit import that_fit
@@ -345,7 +345,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
         print_answer(setting, row, others, training, fitting)
     else:
         console.print(sentence(model_facts(setting)), highlight=False)
-        show_row(console, written_out(row.layout, setting), row)
+        show_row(console, row.text, row)
         show_that_fit(console, row, fitting)
         if row.fits == "does not fit":
             console.print(_what_fits(setting, given), highlight=False)
@@ -367,14 +367,15 @@ def _what_fits(setting: "Setting", given: PlanOptions) -> str:
     except InputError as error:
         return f"in its place: {error}; or fewer bytes a parameter: --optimizer, --weights, --lora-rank"
     needs = format_bytes(row.terms["card_bytes"])
-    told = f"{row.layout} {fits_text(row)} with {needs} on the card, {format_time(row.predicted.step_time_s)} a step"
+    told = f"{row.text} {fits_text(row)} with {needs} on the card, {format_time(row.predicted.step_time_s)} a step"
     return f"in its place: {told}{host_text(row)}; without --layout all are ranked"
 
 
 def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..layout import Layout
+    from ..plan.layouts.stated import stated
     from ..plan.model_facts import model_facts, sentence
-    from ..plan.request import setting_of, stated
+    from ..plan.request import setting_of
     from ..plan.targets.whatif import compare_clusters
     from ..report.planning import show_comparison_of_clusters
 

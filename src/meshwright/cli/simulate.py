@@ -168,7 +168,7 @@ def _step(options: SimulateOptions) -> int:
     from ..plan.analytic.calibration import calibrations, joined_calibrations
     from ..plan.analytic.price import node_group_of
     from ..plan.layouts.releases import recipe_of
-    from ..plan.request import stated
+    from ..plan.layouts.stated import stated
     from ..workload.architecture import Architecture
     from ..workload.models import load_model
 

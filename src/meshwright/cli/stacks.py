@@ -74,7 +74,7 @@ def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
 
 def tell_stated(setting: "Setting", layout: str) -> None:
     """Say on stderr what a layout that is given does not say and is priced with, since that is usual of its stack."""
-    from ..plan.request import stack_defaults
+    from ..plan.layouts.stated import stack_defaults
 
     found = stack_defaults(layout, setting)
     added = ",".join(part for part in found if part.endswith("=1"))

@@ -11,7 +11,6 @@ from ..hardware import Catalogue
 from ..hardware.arithmetic import dies_told, duplex_trap, share_between_peers, without_peers
 from ..hardware.cards import cards_assumed
 from ..layout import Candidate, Layout, Machines, Plan
-from ..layout_names import names_sharding, own_name, pairs_of
 from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED, adapter_parameters
 from ..workload.architecture import Architecture
@@ -20,7 +19,6 @@ from ..workload.engines import shares_key_heads
 from ..workload.models import Model
 from .analytic import Grid, Setting, book, price_layouts
 from .analytic.calibration import Calibration, calibrations, is_file, joined_calibrations
-from .analytic.coefficients import GENERIC
 from .analytic.conditions import LayoutCondition
 from .analytic.held_roles import UNPACKED, check_own
 from .analytic.optimizers import optimizer_assumed
@@ -30,6 +28,7 @@ from .clusters.machines import cluster_by_name, node, on_nearest_nodes
 from .layouts.legality import legal_layout, unrunnable
 from .layouts.releases import recipe_of
 from .layouts.stacks import NO_FURTHER, find_stack, stack_named
+from .layouts.stated import stated
 from .search.explore import row_of
 from .search.study import PricedLayout
 
@@ -228,42 +227,6 @@ def priced_layout(setting: Setting, text: str) -> PricedLayout:
         raise InputError(f"--layout {text}: {problem}; or --stack NAME, which may have it")
     grid = Grid.of([layout])
     return row_of(setting, grid, price_layouts(setting, grid), 0)
-
-
-def stated(text: str, setting: Setting) -> str:
-    """Return the text of a layout with what the stack has by default where it does not say."""
-    own = stack_defaults(text, setting)
-    if not own:
-        return text
-    said = text if "=" in text else str(Layout.parse(text, world_size=setting.gpus))
-    return ",".join((said, *own))
-
-
-def stack_defaults(text: str, setting: Setting) -> tuple[str, ...]:
-    """Return switches that the text of a layout leaves out and most runs of its stack set: "sp=1", "zero=1".
-
-    "sp=0" where tp does not divide the tokens of a rank.
-    ZeRO 1 is such a switch, Megatron-LM's distributed optimizer; ZeRO 2 and 3 are a split that a layout names.
-    """
-    stack = book().stacks.get(setting.stack, GENERIC)
-    try:
-        layout = Layout.parse(text, world_size=setting.gpus)
-    except InputError:  # its fault is told where the nearest legal layouts are
-        return ()
-    names = [name for name, _ in pairs_of(text)]
-    named = {own_name(name) or name for name in names}
-    shares = "zero" in named or any(names_sharding(name) for name in names)
-    divides = setting.seq_len // layout.cp % layout.tp == 0
-    found = [f"sp={int(divides)}"] if stack.sp and layout.tp > 1 and "sp" not in named else []
-    found += ["zero=1"] if stack.zero == 1 and layout.dp * layout.cp > 1 and not shares else []
-    return tuple(found)
-
-
-def written_out(layout: Layout, setting: Setting) -> str:
-    """Return the text of a layout that `stated` leaves as it is: with switches at 0 that its stack would add."""
-    text = str(layout)
-    off = [part.replace("=1", "=0") for part in stack_defaults(text, setting) if part.endswith("=1")]
-    return ",".join((text, *off))
 
 
 def plan_of(setting: Setting, best: PricedLayout, others: Sequence[PricedLayout], reason: str = "") -> Plan:

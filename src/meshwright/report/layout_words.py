@@ -16,8 +16,8 @@ OFFLOADED = {
 RECOMPUTED = {"selective": "attention is computed again in backward", "full": "layers are computed again in backward"}
 
 
-def layout_text(layout: Layout) -> str:
-    """Return a layout with blanks, so that a narrow column breaks it between its keys; it parses back all the same."""
+def layout_text(layout: Layout | str) -> str:
+    """Return a layout, or its text, with blanks: a narrow column breaks it between its keys, and it parses back."""
     return str(layout).replace(",", ", ")
 
 

@@ -81,7 +81,7 @@ def rows_table(title: str, rows: Sequence[PricedLayout], *, brief: bool = False)
         p = row.predicted
         note = row.note or (fits_text(row) if row.fits != "fits" or row.squeezes else "")
         table.add_row(
-            layout_text(row.layout) + (f" ({note})" if note else ""),
+            layout_text(row.text) + (f" ({note})" if note else ""),
             format_time(p.step_time_s),
             *([format_time(row.simulated_s) if row.simulated_s is not None else ""] if simulated else []),
             "" if p.mfu is None else f"{p.mfu:.1%}",
@@ -256,7 +256,7 @@ def show_comparison_of_clusters(console: Console, comparison: ClusterComparison)
     table.add_row("  its step", *(format_time(side.best.predicted.step_time_s) for side in sides))
     table.add_row("  its MFU", *(f"{side.best.predicted.mfu or 0:.1%}" for side in sides))
     table.add_row("  within", *(_band(side.best) for side in sides))
-    table.add_row("the same layout", *(layout_text(side.same.layout) for side in sides))
+    table.add_row("the same layout", *(layout_text(side.same.text) for side in sides))
     table.add_row("  step", *(format_time(side.same.predicted.step_time_s) for side in sides))
     table.add_row("  memory", *(_memory_and_verdict(side.same) for side in sides))
     table.add_row("  within", *(_band(side.same) for side in sides))
@@ -277,7 +277,7 @@ def show_comparison_of_clusters(console: Console, comparison: ClusterComparison)
 
 def _marked(row: PricedLayout) -> str:
     """Return a layout, and where it does not surely fit what holds in its place."""
-    return layout_text(row.layout) + ("" if row.fits == "fits" else f" ({FITS_TEXT[row.fits]})")
+    return layout_text(row.text) + ("" if row.fits == "fits" else f" ({FITS_TEXT[row.fits]})")
 
 
 def _memory_and_verdict(row: PricedLayout) -> str:
@@ -360,8 +360,8 @@ def _show_base(console: Console, scaling: Scaling) -> None:
         console.print(f"speedup and linear count from {base}, the fewest here", highlight=False)
     if best.efficiency > MORE_THAN_LINEAR:
         console.print(
-            f"more than linear: what fits on {base} is slower a GPU ({layout_text(first.row.layout)}) than what fits "
-            f"on {best.gpus:,} ({layout_text(best.row.layout)})",
+            f"more than linear: what fits on {base} is slower a GPU ({layout_text(first.row.text)}) than what fits "
+            f"on {best.gpus:,} ({layout_text(best.row.text)})",
             highlight=False,
         )
 
@@ -373,7 +373,7 @@ def _pareto(rows: Sequence[PricedLayout]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         p = row.predicted
-        table.add_row(layout_text(row.layout), format_bytes(p.peak_memory_bytes_per_gpu), format_time(p.step_time_s))
+        table.add_row(layout_text(row.text), format_bytes(p.peak_memory_bytes_per_gpu), format_time(p.step_time_s))
     return table
 
 

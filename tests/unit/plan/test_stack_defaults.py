@@ -9,7 +9,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Setting
 from meshwright.plan.clusters.machines import cluster_by_name
-from meshwright.plan.request import stack_defaults, stated, written_out
+from meshwright.plan.layouts.stated import stack_defaults, stated, written_out
 from meshwright.workload.models import load_model
 
 QUESTION = "--model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096"
@@ -76,3 +76,13 @@ def test_the_same_layout_is_asked_of_one_cluster_of_several_and_of_the_simulator
     assert "priced with sp=1,zero=1" in found.err
     if "--compare" in command:
         assert "tp=4, pp=2, dp=2, mbs=1, zero=1, sp=1" in " ".join(found.out.split())
+
+
+def test_a_layout_that_a_search_prints_is_the_same_when_it_is_typed(capsys):
+    assert run_command(f"plan {QUESTION} --stack bridge --only zero=0 --only tp=4 --only pp=1 --only dp=4".split()) == 0
+    first = next(line for line in capsys.readouterr().out.splitlines() if " tp=4, dp=4, " in line)
+    printed = first.strip().split("  ")[0].replace(" ", "")
+
+    assert "zero=0" in printed
+    assert run_command(f"plan {QUESTION} --stack bridge --json --layout {printed}".split()) == 0
+    assert json.loads(capsys.readouterr().out)["layout"]["zero"] == 0

@@ -2,5 +2,6 @@
 
 - `legality`: every rule that one layout breaks, in words; `space`: all legal layouts as arrays
 - `stacks`: the closed set of software stacks; `filters`: what a stack runs, and `--only` and `--not`
+- `stated`: the text of a layout beside what its stack has by default
 - `releases`: what recipes of a stack's newest release switch on
 """

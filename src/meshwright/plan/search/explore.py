@@ -26,6 +26,7 @@ from ..analytic.price import machine_of, memory_of_layouts, node_group_of, state
 from ..analytic.quantities import Array, take_rows
 from ..layouts.filters import can_run, in_its_orders, limits_unknown, narrowed_search
 from ..layouts.space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
+from ..layouts.stated import written_out
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
 from .study import PricedLayout, Rejection, Study
 
@@ -252,6 +253,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         memory_band=band,
         memory_band_lacks=lacks,
         note=note,
+        text=written_out(layout, setting),
     )
 
 

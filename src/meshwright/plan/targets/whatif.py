@@ -193,10 +193,10 @@ def _reason(sides: tuple[Side, ...]) -> str:
         words, extra = max(side.terms.items(), key=lambda item: abs(item[1]))
         delta = side.same.predicted.step_time_s - start
         if max(abs(delta), abs(extra)) < WORTH * start:
-            sentences.append(f"With {first.same.layout} {side.cluster} takes as long as {first.cluster}.")
+            sentences.append(f"With {first.same.text} {side.cluster} takes as long as {first.cluster}.")
             continue
         sentences.append(
-            f"With {first.same.layout} {side.cluster} takes {_more(delta)} than {first.cluster} "
+            f"With {first.same.text} {side.cluster} takes {_more(delta)} than {first.cluster} "
             f"({delta / start:+.1%}); {words} alone {_more(extra)}."
         )
     return " ".join(sentences + _too_large(sides) + _fastest(sides))
