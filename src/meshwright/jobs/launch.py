@@ -46,6 +46,7 @@ VARIABLES = {
     "torchrun": (("PET_NNODES", "nodes"), ("PET_NPROC_PER_NODE", "per_node")),
     "composer": (("WORLD_SIZE", "world"),),
 }
+OF_PLACE = re.compile(r"rank|addr|port|(?:^|-)ip$|host|rdzv|log|tee")  # launchers' options of one machine, and of logs
 SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
 SWIFT = "megatron"  # ms-swift's command, which starts a program of its package
 SWIFT_PROGRAM = re.compile(r"swift[/.]cli[/.]_megatron[/.](?:sft|pt)(?:\.py)?$")
@@ -58,11 +59,9 @@ STARTERS = {
 }
 # commands that handle the files they name, and start none of them
 OF_FILES = frozenset(
-    (
-        *("cp", "mv", "rm", "ln", "cat", "head", "tail", "sed", "awk", "grep", "ls"),
-        *("find", "diff", "touch", "chmod", "chown", "wget", "curl", "scp", "rsync", "tar", "unzip"),
-        *("git", "gsutil", "aws", "patch", "dos2unix", "tee", "zip", "stat"),
-    )
+    {*("cp", "mv", "rm", "ln", "cat", "head", "tail", "sed", "awk", "grep", "ls", "find", "diff", "touch", "chmod")}
+    | {*("chown", "wget", "curl", "scp", "rsync", "tar", "unzip", "git", "gsutil", "aws", "patch", "dos2unix")}
+    | {"tee", "zip", "stat"}
 )
 OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate", "determined"})  # that start nothing but a training
 STARTS_TASKS = frozenset({"srun", "mpirun", "mpiexec"})  # whose tasks are what stands behind them
@@ -124,6 +123,12 @@ class Launch:
             return self.counts.get("per_node")
         return self.counts.get("tasks_per_node")
 
+    @property
+    def training(self) -> tuple[object, ...]:
+        """What tells one training from another: program, arguments, counts, and options that say no machine's place."""
+        options = tuple((key, str(value)) for key, value in flags_of(self.options).items() if not OF_PLACE.search(key))
+        return self.program, self.arguments, tuple(sorted((key, one[0]) for key, one in self.counts.items())), options
+
 
 def no_owner(program: str, arguments: Sequence[str]) -> str | None:
     """Return None: nothing but its name and flags says what a program is."""
@@ -134,11 +139,11 @@ def training_commands(started: Sequence[Started], owner: Owner = no_owner) -> li
 
     `owner` knows programs that are at hand: what stands in them decides before their names do.
     """
-    found: dict[tuple[str, ...], Launch] = {}
+    found: dict[tuple[object, ...], Launch] = {}
     for one in started:
         launch = read_command(one, owner)
         if launch is not None:
-            found.setdefault((launch.program, *launch.arguments), launch)
+            found.setdefault(launch.training, launch)
     return list(found.values())
 
 
@@ -198,13 +203,10 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
             value = as_whole(one.variables.get(name))
             if value is not None:
                 counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
-    if (
-        words[program_at].rpartition("/")[2] in STARTERS
-    ):  # they start torchrun by themselves, with the counts of its environment
+    if words[program_at].rpartition("/")[2] in STARTERS:
         counts |= _of_environment(one)
-    counts |= (
-        _of_visible(launcher, words[program_at], options, one) if not {"per_node", "world"} & counts.keys() else {}
-    )
+    if not {"per_node", "world"} & counts.keys():
+        counts |= _of_visible(launcher, words[program_at], options, one)
     for name, key in VARIABLES.get(launcher, ()):
         if (value := as_whole(one.variables.get(name))) and not any(_is_count(doubt, key) for doubt in more):
             counts.setdefault(key, (value, f"{name} {value}"))
@@ -369,8 +371,7 @@ def _engine_by(owner: Owner, program: str, arguments: Sequence[str], launcher: s
     of_megatron = not is_axolotls(program) and any(MEGATRON_FLAG.match(word.replace("_", "-")) for word in arguments)
     if of_megatron or own in {None, "huggingface"}:  # a program on the latter may be another engine's too
         alone = launcher in OF_RANKS or launcher == "composer" or program.rpartition("/")[2] == "deepy.py"
-        of_ranks = launcher if alone else ""
-        return _engine(program, arguments, launcher) or own or owner(of_ranks, arguments)
+        return _engine(program, arguments, launcher) or own or owner(launcher if alone else "", arguments)
     return own
 
 

@@ -135,6 +135,8 @@ def _difference(jobs: Sequence[Job]) -> str:
     first = _priced(jobs[0])
     for mine in map(_priced, jobs[1:]):
         for name, value in mine.items():
+            if value != first.get(name) and name == "architecture":
+                return f"the models {_joined(dict.fromkeys(job.model_name or 'of other sizes' for job in jobs))}"
             if value != first.get(name):
                 return f"{name} {_joined(dict.fromkeys(str(_priced(job).get(name)) for job in jobs))}"
     return ""

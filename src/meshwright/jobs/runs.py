@@ -54,21 +54,15 @@ class _Runs:
                 for name, launch in found.items()
                 if any(PurePath(word.rpartition("=")[2]).name in given for word in launch.arguments)
             }
-            if len({_training(launch) for launch in named.values()}) == 1:
+            if len({launch.training for launch in named.values()}) == 1:
                 left = [name for name in found if name not in named]
                 sources.assumed += [f"{name}: names files that are not given, and is passed over" for name in left]
                 for name in left:
                     del self.outcomes[name]
                 found = named
-        if len({_training(launch) for launch in found.values()}) > 1:
+        if len({launch.training for launch in found.values()}) > 1:
             raise InputError(f"{' and '.join(found)} both start a training; expected one")
         return next(iter(found), None)
-
-
-def _training(launch: Launch) -> tuple[object, ...]:
-    """Return what tells one training from another: program, arguments and numbers of nodes and ranks."""
-    counts = sorted((key, number) for key, (number, _) in launch.counts.items())
-    return launch.program, launch.arguments, tuple(counts)
 
 
 def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
@@ -106,8 +100,10 @@ def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None
         alone = [one for one in settings if not runs.launches.get(one[0])]
         text = dict(scripts)[main]
         outcome = follow(text, where=main, given=sources.overrides, find=find, before=alone, stay=stay)
-        sources.launch = _chosen_training(outcome, main, owner or _owner(sources, outcome), sources)
+        owner = owner or _owner(sources, outcome)
+        sources.launch = _chosen_training(outcome, main, owner, sources)
         _keep(outcome, sources)
+        _leave_out(_files_of_others(outcome, owner, sources.launch), sources)
     else:
         for name, _ in settings:
             if name in runs.outcomes:
@@ -226,6 +222,25 @@ def _adopted(runs: _Runs, sources: Sources) -> tuple[str, Owner] | None:
     return name, lambda own, arguments: engine if own == program else None
 
 
+def _files_of(launch: Launch | None) -> set[str]:
+    """Return the names of the configurations that a training command names."""
+    words = () if launch is None else (*launch.options, *launch.arguments)
+    return {PurePath(word.rpartition("=")[2]).name for word in words if word.endswith(CONFIG_SUFFIXES)}
+
+
+def _files_of_others(outcome: ScriptOutcome, owner: Owner, chosen: Launch | None) -> set[str]:
+    """Return the configurations of a script's other trainings, which the one that is chosen does not name."""
+    named = [_files_of(launch) for launch in training_commands(outcome.started, owner)]
+    return set().union(*named) - _files_of(chosen)
+
+
+def _leave_out(files: set[str], sources: Sources) -> None:
+    """Have files of other trainings be none of this job's."""
+    sources.of_others = files
+    sources.documents = [one for one in sources.documents if one.name not in files]
+    sources.names[1:] = [name for name in sources.names[1:] if name not in files]
+
+
 def _note_commands(runs: _Runs, sources: Sources) -> None:
     """Note what the scripts start beside a training that is known."""
     outcomes = runs.outcomes.values()
@@ -236,6 +251,8 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
         sources.unread = next((told for words in commands if (told := unread_command(words))), None)
     for words in commands:
         found = yaml_of_command(words)
+        if found is not None and PurePath(found[1]).name in sources.of_others:
+            continue
         flags_alone = found is not None and "." not in found[1] and any(word.startswith("--") for word in words)
         if found is not None and sources.document(found[1]) is None and not (sources.launch and flags_alone):
             sources.wanted = sources.wanted or found

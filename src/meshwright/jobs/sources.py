@@ -51,6 +51,7 @@ class Sources:
     lines: dict[str, int] = field(default_factory=dict)  # of scripts, the line of the training that is asked for
     place: int = 0  # of the training to read where a script starts several
     trainings: tuple[str, ...] = ()  # in words, where a script starts several
+    of_others: set[str] = field(default_factory=set)  # configurations that its other trainings name
     tasks: tuple[str, ...] = ()  # of a job array whose script asks which it is: its variable, and the values
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:

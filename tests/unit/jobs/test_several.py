@@ -84,3 +84,72 @@ def test_a_machine_is_taken_to_have_more_than_one_gpu(tmp_path, test, sharded):
 
     assert found.layout.zero == (3 if sharded else 0)
     assert any("more than one GPU" in text for text in found.assumed) == (test != '[ "$N" -gt 4 ]')
+
+
+# --- configurations of several trainings
+
+FACTORY = "model_name_or_path: {model}\nstage: sft\nfinetuning_type: full\ncutoff_len: {length}\nbf16: true\n"
+FACTORY += "per_device_train_batch_size: 1\n"
+AXOLOTL = "base_model: {model}\nsequence_len: {length}\nmicro_batch_size: 1\ndatasets: [{{path: a}}]\n"
+
+
+def two_files(folder: Path, text: str) -> list[str]:
+    """Write two configurations that differ in their length, and return their paths."""
+    for name, length in (("one.yaml", 2048), ("two.yaml", 4096)):
+        (folder / name).write_text(text.format(model="Qwen/Qwen3-8B", length=length))
+    return [str(folder / name) for name in ("one.yaml", "two.yaml")]
+
+
+@pytest.mark.parametrize(("command", "text"), [("llamafactory-cli train", FACTORY), ("axolotl train", AXOLOTL)])
+def test_trainings_by_files_of_their_own_are_not_mixed(tmp_path, command, text):
+    two_files(tmp_path, text)
+
+    with pytest.raises(InputError, match="starts 2 different training commands .* of seq_len 2048 and 4096"):
+        job(tmp_path, f"{command} one.yaml\n{command} two.yaml\n", gpus=8)
+    lengths = [job(tmp_path, f"{command} one.yaml\n{command} two.yaml\n", line=line, gpus=8).seq_len for line in (1, 2)]
+    assert lengths == [2048, 4096]
+
+
+def test_files_that_are_given_for_other_trainings_are_left_out(tmp_path):
+    files = two_files(tmp_path, FACTORY)
+    (tmp_path / "run.sh").write_text("llamafactory-cli train one.yaml\nllamafactory-cli train two.yaml\n")
+
+    found = read_job([f"{tmp_path / 'run.sh'}:1", *files], JobOptions(gpus=8))
+
+    assert (found.seq_len, found.files) == (2048, ("run.sh", "one.yaml"))
+
+
+def test_trainings_of_other_models_are_told_by_their_names(tmp_path):
+    (tmp_path / "one.yaml").write_text(FACTORY.format(model="Qwen/Qwen3-8B", length=2048))
+    (tmp_path / "two.yaml").write_text(FACTORY.format(model="Qwen/Qwen3-14B", length=2048))
+
+    with pytest.raises(InputError, match="of the models Qwen/Qwen3-8B and Qwen/Qwen3-14B; expected one"):
+        job(tmp_path, "llamafactory-cli train one.yaml\nllamafactory-cli train two.yaml\n", gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (
+            "accelerate launch --use_deepspeed --zero_stage 2",
+            "accelerate launch --use_deepspeed --zero_stage 3",
+            "zero",
+        ),
+        ("torchrun --nnodes 1 --nproc_per_node 8", "torchrun --nnodes 2 --nproc_per_node 8", "dp 8 and 16"),
+    ],
+)
+def test_trainings_that_differ_in_the_words_of_their_launcher_are_two(tmp_path, first, second, told):
+    words = "train.py --model_name_or_path Qwen/Qwen3-8B --max_length 2048 --per_device_train_batch_size 1 --bf16 True"
+    more = " --num_processes 8" if "accelerate" in first else ""
+
+    with pytest.raises(InputError, match=f"starts 2 different training commands .*, of {told}"):
+        job(tmp_path, f"{first}{more} {words}\n{second}{more} {words}\n")
+
+
+def test_the_ranks_of_machines_make_one_training(tmp_path):
+    script = "for N in 0 1; do\n  ssh node$N torchrun --nnodes 2 --node_rank $N --master_addr node$N "
+
+    found = job(tmp_path, script + MEGATRON.removeprefix("torchrun ") + "\ndone\n")
+
+    assert found.world == 16
+    assert not [text for text in found.assumed if "trainings" in text]

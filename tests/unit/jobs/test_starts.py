@@ -33,6 +33,15 @@ def test_variables_that_a_container_is_handed_are_those_of_its_command(tmp_path,
     assert job(tmp_path, {"run.sh": words}).layout.tp == 2
 
 
+@pytest.mark.parametrize("way", ["--env TP=2,NODES=2", "--env=NODES=2,TP=2", "--env TP=2 --env NODES=2"])
+def test_apptainer_takes_several_variables_in_one_word(tmp_path, way):
+    words = f"apptainer exec --nv {way} a.sif bash -c 'torchrun --nnodes $NODES --nproc_per_node 8 {TRAIN}'\n"
+
+    found = job(tmp_path, {"run.sh": words})
+
+    assert (found.world, found.layout.tp) == (16, 2)
+
+
 def test_tasks_of_a_program_that_starts_by_its_own_name_are_its_ranks(tmp_path):
     own = PLAIN.replace("pretrain_gpt.py", "./pretrain_gpt.py")
 

@@ -75,13 +75,18 @@ def _on_hosts(fields: Sequence[str]) -> str:
 
 
 def handed_variables(fields: Sequence[str]) -> dict[str, str]:
-    """Return the variables that words before a shell give it: `docker run -e NAME=VALUE`, `env NAME=VALUE`."""
+    """Return the variables that words before a shell give it: `docker run -e NAME=VALUE`, `env NAME=VALUE`.
+
+    Apptainer takes several in one word: `--env NAME=VALUE,NAME=VALUE`.
+    """
     found = {}
+    several = any(word.rpartition("/")[2] in {"apptainer", "singularity"} for word in fields)
     for before, word in zip(("", *fields), fields, strict=False):
         own = HANDED.fullmatch(word)
         text = own["own"] if own and own["own"] else word
-        name, equals, value = text.partition("=")
         handed = bool(own and own["own"]) or HANDED.fullmatch(before) or before.rpartition("/")[2] == "env"
-        if equals and handed and re.fullmatch(r"[A-Za-z_]\w*", name):
-            found[name] = value
+        for one in re.split(r",(?=[A-Za-z_]\w*=)", text) if several else [text]:
+            name, equals, value = one.partition("=")
+            if equals and handed and re.fullmatch(r"[A-Za-z_]\w*", name):
+                found[name] = value
     return found
