@@ -7,7 +7,7 @@ hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, i
 others      keys of their own; encoders of text and images; pairs of an encoder and a decoder
 published   files under other keys than those of the library's class for the same model
 remote      decoders whose code lies beside their weights
-composites  text models with encoders: vision, vision_of_2026, sound
+composites  text models with encoders: vision, vision_of_2026, vision_joined, sound
 reader      the keys of one file; ignored: keys that change no size; defaults.json: what classes assume
 """
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from . import sound, vision, vision_of_2026
+from . import sound, vision, vision_joined, vision_of_2026
 from .reader import ConfigReader
 
 Tower = Callable[[ConfigReader, int], int]  # the keys of an encoder's config, the width of the text model: parameters
@@ -165,6 +165,11 @@ COMPOSITES: dict[str, Composite] = {
     "paddleocr_vl": Composite("paddleocr_vl_text", vision.paddleocr, tied=True, whose="either"),
     "aya_vision": Composite(
         "cohere2", vision.aya_vision, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
+    ),
+    "idefics2": Composite("mistral", vision_joined.idefics2, beside=("perceiver_config", "text_intermediate_size")),
+    "ovis2": Composite("qwen2", vision_joined.ovis2, tied=True),
+    "deepseek_vl_hybrid": Composite(
+        "llama", vision_joined.deepseek_vl_hybrid, tied=True, beside=("high_res_vision_config",)
     ),
     "aria": Composite("aria_text", vision.aria, beside=("projector_patch_to_query_dict",)),
     "got_ocr2": Composite("qwen2", vision.got_ocr2, tied=True),

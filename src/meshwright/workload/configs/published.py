@@ -93,5 +93,22 @@ def by_todays_names(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return found
 
 
+def with_text_width(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file of Idefics2 that says the width of the text model's networks, and of a projection, beside it."""
+    text = config.get("text_config")
+    width = text.get("intermediate_size") if isinstance(text, Mapping) else None
+    return {**config, "text_intermediate_size": width} if width is not None else dict(config)
+
+
+def with_own_widths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file of Ovis2 with the sizes of its class that must be those of its text model, where it says none."""
+    own = {"hidden_size": 1536} | ({"vocab_size": 151643} if config.get("tie_word_embeddings") is False else {})
+    return own | dict(config)
+
+
 # the model type of such a file, that of the class, and what makes the one of the other
-FORMS: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {"phi4mm": ("phi4_multimodal", phi4mm)}
+FORMS: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "phi4mm": ("phi4_multimodal", phi4mm),
+    "idefics2": ("idefics2", with_text_width),
+    "ovis2": ("ovis2", with_own_widths),
+}

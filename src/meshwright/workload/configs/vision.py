@@ -411,8 +411,8 @@ def modernvbert(c: ConfigReader, text: int) -> int:
     return siglip(c) + text * c.whole("hidden_size") * c.whole("pixel_shuffle_factor") ** 2
 
 
-def got_ocr2(c: ConfigReader, text: int) -> int:
-    """Return the encoder of Segment Anything, tables of relative places in each layer, and convolutions that merge."""
+def sam(c: ConfigReader, inner: int) -> int:
+    """Return the encoder of Segment Anything: tables of relative places in each layer, and the neck behind them."""
     width, heads, patch = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("patch_size")
     window, out, count = c.whole("window_size"), c.whole("output_channels"), c.layers()
     whole = {place for place in c.numbers("global_attn_indexes") or [] if place < count}
@@ -424,9 +424,18 @@ def got_ocr2(c: ConfigReader, text: int) -> int:
     places = c.flag("use_rel_pos", default=True) * 2 * dim
     tables = places * (len(whole) * (2 * side - 1) + (count - len(whole)) * (2 * window - 1))
     ends = width * (c.whole("channels", 3) * patch * patch + 1 + side * side * c.flag("use_abs_pos", default=True))
-    neck = out * width + 2 * out + 9 * out * out + 2 * out
-    layers = count * block(width, c.whole("mlp_dim"))
-    return ends + layers + tables + neck + 18 * out * out + 18 * out * text + text * (text + 1)
+    return ends + count * block(width, inner) + tables + sam_neck(width, out)
+
+
+def sam_neck(width: int, out: int) -> int:
+    """Return two convolutions, each with a norm."""
+    return out * width + 2 * out + 9 * out * out + 2 * out
+
+
+def got_ocr2(c: ConfigReader, text: int) -> int:
+    """Return the encoder of Segment Anything, and convolutions that merge its patches."""
+    out = c.whole("output_channels")
+    return sam(c, c.whole("mlp_dim")) + 18 * out * out + 18 * out * text + text * (text + 1)
 
 
 def mllama_tower(c: ConfigReader, text: int) -> int:

@@ -233,3 +233,29 @@ def test_sides_of_t5gemma_may_be_of_two_widths(widths):
     assert found.architecture.parameters == library.parameters(whole)
     assert found.architecture.matmul_parameters() == pytest.approx(library.multiplied(whole))
     assert any("stages as of the wider one" in told for told in found.assumed)
+
+
+def test_an_encoder_may_be_joined_by_a_resampler_a_table_or_a_second_encoder():
+    pytest.importorskip("transformers")
+    text = TINY | {"vocab_size": 40_000}
+    resampler = {"resampler_depth": 2, "resampler_n_heads": 4, "resampler_head_dim": 8, "num_key_value_heads": 2}
+    second = {key: value for key, value in FEW.items() if key != "intermediate_size"} | {"mlp_ratio": 2.0}
+    second |= {"window_size": 7, "global_attn_indexes": [1], "output_channels": 16}
+    configs = {
+        "idefics2": {"perceiver_config": resampler, "text_config": text | {"model_type": "mistral"}},
+        "ovis2": {"hidden_size": 64, "text_config": text, "tie_word_embeddings": True}
+        | {"vision_config": FEW | {"qkv_bias": True, "hidden_stride": 2}},
+        "deepseek_vl_hybrid": {"high_res_vision_config": second, "text_config": text | {"model_type": "llama"}},
+    }
+    for kind, changed in configs.items():
+        config = {"model_type": kind, "vision_config": FEW, **changed}
+        assert architecture_of(config).architecture.parameters == library.parameters(library.model(config)), kind
+
+
+def test_sizes_of_ovis2_that_are_not_those_of_its_text_model_are_refused():
+    config = {"model_type": "ovis2", "vision_config": FEW, "text_config": TINY}
+
+    with pytest.raises(InputError, match="hidden_size: 1536 beside the text model, 64 inside"):
+        architecture_of(config)
+    with pytest.raises(InputError, match="vocab_size: 151643 beside the text model, 1000 inside"):
+        architecture_of(config | {"hidden_size": 64, "tie_word_embeddings": False})
