@@ -47,6 +47,7 @@ FILLED = {  # sizes without which a class computes no others
     "qwen3_omni_moe_text": {"head_dim": 128},
     "gemma3n/vision_config": {"architecture": "mobilenetv5_300m_enc"},
     "aya_vision/vision_config": {"num_attention_heads": 16},
+    "ovis2": {"hidden_size": 4096},  # of its text model
     "esm": {"vocab_size": 33},
     "deit": {"architectures": ["DeiTForImageClassification"]},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
