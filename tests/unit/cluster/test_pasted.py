@@ -165,7 +165,6 @@ def test_trays_of_one_nvlink_domain_are_joined_by_the_domain_that_they_name(tmp_
         ("Infiniband device 'mlx5_0' port 1 status:\n\tdefault gid:\t fe80::1\n", "this is ibstatus without the state"),
         ("  | GPU ID: 0         | Topology Information |\n  | CPU Core Affinity | 0 - 11 |\n", "this is dcgmi topo"),
         ("# Port info: Lid 2 port 36\nLinkState:.......................Down\n", "this is ibportstate"),
-        ("mlx5_0 port 1 ==> ib0 (Up)\nmlx5_1 port 1 ==> ib1 (Down)\n", "this is ibdev2netdev"),
         ("LLDP neighbors:\n----\nInterface:    eth2, via: LLDP\n", "this is lldpcli"),
         ("| HL-SMI Version:  hl-1.20.0 |\n|   0  HL-325L   N/A  | 0000:19:00.0 |\n", "this is hl-smi"),
         ("GPU: 0\n    BDF: 0000:05:00.0\n    UUID: 4aff74a1\n", "this is amd-smi"),

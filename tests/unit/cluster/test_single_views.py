@@ -1,4 +1,4 @@
-"""Tools that show a part: the paths of one GPU (dcgmi topo), CPUs of modules (hl-smi), places (gcloud's YAML)."""
+"""Tools that show a part: the paths of one GPU (dcgmi topo), CPUs of modules (hl-smi), ports, places (gcloud)."""
 
 import pytest
 
@@ -139,3 +139,34 @@ def test_a_card_on_fewer_lanes_is_said_to_repeat_packets_where_it_does():
         in parse_dump(query.format(90), "d", CATALOGUE).warnings
     )
     assert "GPU0 has 8 of 16 PCIe lanes trained" in parse_dump(query.format(0), "d", CATALOGUE).warnings
+
+
+INTERFACES = "$ ibdev2netdev\nmlx5_0 port 1 ==> ens1np0 (Up)\nmlx5_1 port 1 ==> ens2np0 (Down)\n"
+
+
+def test_ibdev2netdev_says_which_ports_carry_nothing_and_no_rates():
+    cluster = parse_dump(INTERFACES, "d", CATALOGUE)
+
+    assert [(nic.id, nic.kind, nic.network_bandwidth_bytes_per_s) for nic in cluster.devices] == [
+        ("mlx5_0", "nic", None),
+        ("mlx5_1", "nic", None),
+    ]
+    assert cluster.warnings[0] == "mlx5_1 carries nothing (Down)"
+    assert "no rates" in cluster.warnings[1]
+
+
+def test_the_rates_of_ibstat_stand_where_ibdev2netdev_stands_below_it():
+    ports = "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n"
+    cluster = parse_dump(ports + INTERFACES.replace("mlx5_1", "mlx5_0").replace("Down", "Up"), "d", CATALOGUE)
+
+    assert [(nic.id, nic.network_bandwidth_bytes_per_s) for nic in cluster.devices] == [("mlx5_0", 50e9)]
+    assert not any("no rates" in warning for warning in cluster.warnings)
+
+
+def test_a_port_that_is_down_is_said_below_the_matrix_that_has_its_nic():
+    rows = "\tGPU0\tGPU1\tNIC0\tNIC1\nGPU0\t X \tNV12\tPIX\tSYS\nGPU1\tNV12\t X \tSYS\tPIX\n"
+    legend = "NIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n\n"
+    cluster = parse_dump(f"{rows}\n{legend}{INTERFACES}", "d", CATALOGUE)
+
+    assert len(cluster.of_kind("gpu")) == 2
+    assert "mlx5_1 carries nothing (Down)" in cluster.warnings

@@ -1,5 +1,7 @@
 """`ibstat` and `ibstatus`: the adapters of a host with the state and the rate of each port; also of several hosts.
 
+`ibdev2netdev` has a line for each port, with the state of its interface and no rate.
+
 It says nothing of GPUs: beside a matrix it gives the NICs their rates. The rate of a port that is not active says only
 what it fell back to.
 """
@@ -22,9 +24,14 @@ _FIELD = re.compile(
 _PORT_STATUS = re.compile(r"^\s*Infiniband device '(?P<name>[\w.-]{1,64})' port (?P<number>\d{1,3}) status:\s*$", re.M)
 _STATUS_FIELD = re.compile(r"^\s*(?P<key>state|phys state|rate|link_layer):\s*(?:\d: )?(?P<value>.*?)\s*$")
 _STATUS_KEYS = {"state": "State", "phys state": "Physical state", "rate": "Rate", "link_layer": "Link layer"}
+# ibdev2netdev: "mlx5_0 port 1 ==> ens1np0 (Up)"
+_PORT_LINE = re.compile(
+    r"^\s*(?P<name>[\w.-]{1,64}) port (?P<number>\d{1,3}) ==> (?P<interface>\S{1,64}) \((?P<state>Up|Down)\)", re.M
+)
 _FAILED = re.compile(r"stat of IB device '(?P<name>[\w.-]{1,64})' failed: (?P<why>.{1,80})")
 _RATE = re.compile(r"\d{1,5}(?:\.\d{1,3})?")
-_NOTE = "ibstat shows no GPUs: give the output of nvidia-smi topo -m or lstopo's XML as well"
+_NO_RATES = "ibdev2netdev says which interfaces are up, and no rates: give the output of ibstat as well"
+_NOTE = "states of ports show no GPUs: give the output of nvidia-smi topo -m or lstopo's XML as well"
 
 
 @dataclass(slots=True)
@@ -54,6 +61,8 @@ class _Card:
 
 def looks_like_ibstat(text: str) -> bool:
     """Return whether a text holds an adapter and the state of a port of it."""
+    if _PORT_LINE.search(text):
+        return True
     if _PORT_STATUS.search(text):
         return re.search(r"^\s*state:\s*\d: [A-Z]", text, re.M) is not None
     return bool(re.search(r"CA '[\w.-]+'\s*$", text, re.M) and re.search(r"\bPort \d+:\s*$", text, re.M)) and (
@@ -64,7 +73,8 @@ def looks_like_ibstat(text: str) -> bool:
 def from_ibstat(text: str, where: str) -> Cluster:
     """Return the adapters of a host, or of each host that stands before the lines; states and rates are said."""
     lines = _lines(text)
-    hosts = list(dict.fromkeys(line.host for line in lines if _CARD.match(line.text) or _PORT_STATUS.match(line.text)))
+    heads = (_CARD, _PORT_STATUS, _PORT_LINE)
+    hosts = list(dict.fromkeys(line.host for line in lines if any(head.match(line.text) for head in heads)))
     parts = [(host, _of_host([line.text for line in lines if line.host == host], where)) for host in hosts]
     if len(parts) == 1:
         return parts[0][1]
@@ -80,9 +90,11 @@ def _lines(text: str) -> list[PlainLine]:
 
 def _of_host(lines: Sequence[str], where: str) -> Cluster:
     cards = {card.name: card for card in [*_cards(lines), *_cards_by_port(lines)]}
+    rates = () if cards else (_NO_RATES,)
+    cards = cards or {card.name: card for card in _cards_by_line(lines)}
     devices = [_device(card) for card in cards.values()]
     failed = [f"{m['name']}: ibstat failed on it: {m['why'].strip()}" for m in map(_FAILED.search, lines) if m]
-    said = (*failed, *_down(cards.values()), *_slow(cards.values()), _NOTE)
+    said = (*failed, *_down(cards.values()), *_slow(cards.values()), *rates, _NOTE)
     return Cluster(name=where, devices=tuple(devices), warnings=said)
 
 
@@ -110,6 +122,15 @@ def _cards_by_port(lines: Sequence[str]) -> list[_Card]:
         elif card and (match := _STATUS_FIELD.match(line)):
             value = match["value"].partition(" Gb/sec")[0]
             _set(card.ports[-1], _STATUS_KEYS[match["key"]], value.capitalize() if match["key"] == "state" else value)
+    return list(cards.values())
+
+
+def _cards_by_line(lines: Sequence[str]) -> list[_Card]:
+    """Return the adapters of ibdev2netdev; an interface that is up may still have no link of RDMA."""
+    cards: dict[str, _Card] = {}
+    for match in filter(None, map(_PORT_LINE.match, lines)):
+        state = "Down" if match["state"] == "Down" else ""
+        cards.setdefault(match["name"], _Card(match["name"])).ports.append(_Port(match["number"], state))
     return list(cards.values())
 
 
