@@ -1,8 +1,8 @@
 """Hold a refactoring to equal losses: `python -m tests.compare_losses BASE [LAYOUT ...]`, or `make compare-losses`.
 
-Trains a small job under some layouts with the package of the commit BASE and its testkit, and with those of this
-folder, each in processes of its own, and compares the loss of every step bit by bit. Exits with 1 where one differs,
-with 2 where BASE cannot be trained so.
+Trains a small job under some layouts with the package of the commit BASE, its testkit and its copy of this script, and
+with those of this folder, each in processes of its own, and compares the loss of every step bit by bit. Exits with 1
+where one differs, with 2 where BASE cannot be trained so.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from pathlib import Path
 from meshwright.layout import Layout
 
 ROOT = Path(__file__).parents[1]
+SCRIPT = f"tests/{Path(__file__).name}"
 LAYOUTS = (
     *("dp=1,mbs=4", "dp=2,mbs=2", "dp=2,mbs=2,zero=1", "dp=2,mbs=2,zero=3,recompute=full", "dp=1,tp=2,sp=1,mbs=4"),
     *("dp=1,cp=2,mbs=4", "dp=1,pp=2,mbs=2,schedule=1f1b"),
@@ -56,7 +57,7 @@ def checked_out(commit: str) -> Iterator[Path]:
     """Give the files of a commit in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(
-            ["git", "-C", ROOT, "archive", commit, "src", "testkit"], stdout=subprocess.PIPE, check=True
+            ["git", "-C", ROOT, "archive", commit, "src", "testkit", SCRIPT], stdout=subprocess.PIPE, check=True
         )
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         yield Path(folder)
@@ -66,7 +67,7 @@ def losses_of(tree: Path, layouts: Sequence[str]) -> dict[str, list[float]]:
     """Return the losses of each layout, trained by the package in a folder, with the testkit beside it."""
     environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
     done = subprocess.run(
-        [sys.executable, __file__, "--print", *layouts],
+        [sys.executable, tree / SCRIPT, "--print", *layouts],
         env=environment, stdout=subprocess.PIPE, check=True, text=True,
     )  # fmt: skip
     found = json.loads(done.stdout)

@@ -143,6 +143,16 @@ def test_a_file_of_a_folder_that_is_no_trace_is_set_aside_and_the_reader_is_told
     assert notes_of(tmp_path) == said
 
 
+@pytest.mark.parametrize("as_folder", [True, False], ids=["folder", "every file"])
+def test_the_page_of_an_earlier_report_lies_beside_its_traces_and_is_none(tmp_path, as_folder):
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}.json").write_text(trace(rank))
+    for ending in opening.OWN_PAGES:
+        (tmp_path / f"rank0{ending}").write_text("<!doctype html>" if ending.endswith("html") else "{}")
+
+    assert ranks_of(*([tmp_path] if as_folder else sorted(tmp_path.iterdir()))) == [0, 1]
+
+
 @pytest.mark.parametrize("name", ["config.json", "sizes.json", "packed.json.gz"])
 def test_a_file_that_is_no_trace_is_refused_where_it_is_named(tmp_path, name):
     text = OTHER_JSON[name]

@@ -28,6 +28,7 @@ SUFFIXES = (".json", ".gz", ".zip", ".sqlite", ".et")
 _OTHERS = re.compile(r"\.(?:tar|txt|log|out|err|csv|tsv|pkl|pickle|pt|np[yz]|xml|html|db|md|ya?ml|jsonl)\.gz$")
 HANDLER = re.compile(r"\.pt\.trace\.json(?:\.gz)?$")  # what torch.profiler.tensorboard_trace_handler writes
 _WORD = 4  # bytes
+OWN_PAGES = ("-report.json", "-report.html")  # what `report` writes beside a trace
 ZIP = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
 _WIDE = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
@@ -74,7 +75,7 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 def trace_sources(paths: Sequence[Path]) -> list[Source]:
     """Return the files that paths mean: each folder's traces, each archive's members; InputError if there is none."""
     found: list[Source] = []
-    for path in paths:
+    for path in [path for path in paths if not path.name.endswith(OWN_PAGES)] or paths:
         try:
             if path.is_dir():
                 inside = _of_folder(path)
@@ -96,7 +97,7 @@ def _of_folder(folder: Path) -> list[Path]:
         if len(every) > MOST_FILES:
             raise InputError(f"{folder}: more than {MOST_FILES:,} files; expected a folder of traces")
     handlers = [path for path in every if HANDLER.search(path.name)]
-    kept = handlers or [path for path in every if not path.name.endswith("-report.json")]
+    kept = handlers or [path for path in every if not path.name.endswith(OWN_PAGES)]
     if not kept:
         raise InputError(f"{folder}: no trace in it; expected {', '.join(SUFFIXES)} or the folder of a run (plan.json)")
     return sorted(kept, key=lambda path: natural(str(path)))
