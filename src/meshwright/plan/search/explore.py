@@ -244,6 +244,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
     capacity = float(machine.memory_bytes)
     return PricedLayout(
         layout=layout,
+        text=written_out(layout, setting),
         predicted=performance(setting, prices, index, layout),
         terms=dict(prices.terms(index)),
         fits=word(verdicts_in(setting, grid.take(row), take_rows(prices, row))[0]),
@@ -253,7 +254,6 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         memory_band=band,
         memory_band_lacks=lacks,
         note=note,
-        text=written_out(layout, setting),
     )
 
 

@@ -22,6 +22,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     """A layout with its price, term by term."""
 
     layout: Layout
+    text: str  # the layout for `--layout`: with switches at 0 that its stack would add
     predicted: Performance
     terms: dict[str, float]  # every term of the cost model by name: seconds (..._s) and bytes (..._bytes)
     fits: Fits
@@ -30,7 +31,6 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     host_capacity_bytes: float = math.inf  # one GPU's share of its host's memory, where the catalogue knows it
     memory_band: float = 0.0  # relative error that `terms`' bytes are held to lie within
     memory_band_lacks: str = ""  # what was not measured for it
-    text: str = ""  # the layout for `--layout`: with switches at 0 that its stack would add
     simulated_s: float | None = None  # the step in the event simulator, where it was refined
     note: str = ""
 

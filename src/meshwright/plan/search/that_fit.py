@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from typing import get_args
 
 import msgspec
+import numpy as np
 
 from ...layout import OFFLOADS, Layout, Recompute
 from ...workload.engines import shares_key_heads
 from ..analytic import Grid, Setting, price_layouts
+from ..analytic.fits import SURE
+from ..analytic.price import verdicts_in
 from ..layouts.filters import unlike_its_stack
 from ..layouts.legality import illegal
 from .explore import row_of
@@ -24,16 +27,19 @@ def that_fit(setting: Setting, layout: Layout, *, count: int = 3) -> tuple[Price
 
     The ranks are split as before; rules of the stack's engine that the layout keeps are kept.
     """
-    tried = [other for other in _changed(layout) if _goes(setting, layout, other)]
+    broken = _broken_rules(setting, layout)
+    tried = [
+        other for other in _changed(layout) if _is_legal(setting, other) and _broken_rules(setting, other) <= broken
+    ]
     if not tried:
         return ()
     grid = Grid.of(tried)
     prices = price_layouts(setting, grid)
-    rows = [row_of(setting, grid, prices, place) for place in range(len(tried))]
-    rows = [row for row in rows if row.fits == "fits"]
-    fewest = min((len(changes(layout, row.layout)) for row in rows), default=0)
-    rows = [row for row in rows if len(changes(layout, row.layout)) == fewest]
-    return tuple(sorted(rows, key=lambda row: row.predicted.step_time_s)[:count])
+    fitting = np.flatnonzero(verdicts_in(setting, grid, prices) == SURE)
+    numbers = {int(place): len(changes(layout, tried[place])) for place in fitting}
+    nearest = [place for place, number in numbers.items() if number == min(numbers.values())]
+    fastest = sorted(nearest, key=lambda place: float(prices.step_time_s[place]))[:count]
+    return tuple(row_of(setting, grid, prices, place) for place in fastest)
 
 
 def changes(layout: Layout, other: Layout) -> dict[str, str]:
@@ -57,17 +63,14 @@ def _changed(layout: Layout) -> Iterator[Layout]:
             yield other
 
 
-def _goes(setting: Setting, layout: Layout, other: Layout) -> bool:
-    """Return whether a layout is legal, and breaks no rule of its engine that the one asked for does not."""
+def _is_legal(setting: Setting, layout: Layout) -> bool:
     job = {"global_batch": setting.global_batch, "seq_len": setting.seq_len, "ranks": setting.gpus}
-    if illegal(other, setting.architecture, **job, shared_heads=shares_key_heads(setting.stack)):
-        return False
-    before, after = (
-        set(
-            unlike_its_stack(
-                setting.stack, one, setting.architecture, precision=setting.precision, compiled=setting.compiled
-            )
-        )
-        for one in (layout, other)
+    return not illegal(layout, setting.architecture, **job, shared_heads=shares_key_heads(setting.stack))
+
+
+def _broken_rules(setting: Setting, layout: Layout) -> set[str]:
+    """Return the rules of its stack's engine that a layout breaks."""
+    told = unlike_its_stack(
+        setting.stack, layout, setting.architecture, precision=setting.precision, compiled=setting.compiled
     )
-    return after <= before
+    return set(told)

@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...errors import InputError
 from ...files import read_bytes, read_text
@@ -60,11 +60,18 @@ PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
 NEAR = 0.85  # of two names, from which on one is taken for a slip of the other
 
 
+class TableLine(NamedTuple):
+    """A line of a table: its cells by column, None where the line ends before, and why it cannot be read, if so."""
+
+    cells: dict[str, str | None]
+    fault: str
+
+
 class RunTable(NamedTuple):
-    """A table of runs as text: the names of its columns as they are read, and its rows."""
+    """A table of runs as text: the names of its columns as they are read, and its lines."""
 
     names: list[str]
-    lines: list[dict[str, Any]]
+    lines: list[TableLine]
 
 
 def read_table(path: str | Path) -> RunTable:
@@ -77,13 +84,13 @@ def read_table(path: str | Path) -> RunTable:
     names = [name for name, _ in columns]
     found = []
     for row in rows:
-        line: dict[Any, Any] = dict.fromkeys(names[len(row) :])
-        line |= {name: _with_unit(cell, unit) for (name, unit), cell in zip(columns, row, strict=False)}
-        told = _miscounted(len(row), names, barred=barred)
-        found.append(line | ({None: told} if told else {}))
+        cells: dict[str, str | None] = dict.fromkeys(names[len(row) :])
+        cells |= {name: _with_unit(cell, unit) for (name, unit), cell in zip(columns, row, strict=False)}
+        found.append(TableLine(cells, _miscounted(len(row), names, barred=barred)))
     for name in MEASURED.keys() & set(names):
-        column = with_decimal_point([line[name] or "" for line in found])
-        found = [line | {name: cell} for line, cell in zip(found, column, strict=True)]
+        column = with_decimal_point([line.cells[name] or "" for line in found])
+        for line, cell in zip(found, column, strict=True):
+            line.cells[name] = cell
     return RunTable(names, found)
 
 

@@ -6,7 +6,6 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -29,7 +28,7 @@ from ..layouts.legality import illegal
 from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
-from .reading import check_unread, read_table, with_layout
+from .reading import TableLine, check_unread, read_table, with_layout
 from .row_layout import layout_of, row_facts
 from .row_model import row_architecture
 
@@ -141,7 +140,8 @@ def read_rows(
         raise InputError(f"{path}: expected a table with the columns gpu and num_gpus in its first line{told}")
     folder = Path(path).parent
     if default is not None:
-        lines = [line if not is_empty(line.get("family") or "") else {**line, "family": default} for line in lines]
+        for line in lines:
+            line.cells["family"] = default if is_empty(line.cells.get("family") or "") else line.cells["family"]
     return [_row(line, number, catalogue, book, models, folder) for number, line in enumerate(lines, 1)]
 
 
@@ -151,19 +151,19 @@ def unread_columns(path: str | Path) -> dict[str, str]:
 
 
 def _row(
-    line: Mapping[str, Any],
+    line: TableLine,
     number: int,
     catalogue: Catalogue,
     known: Book,
     models: Mapping[str, Architecture],
     folder: Path,
 ) -> RunRow:
-    cells = {key: (value or "").strip() for key, value in line.items() if isinstance(key, str)}
+    cells = {key: (value or "").strip() for key, value in line.cells.items()}
     name, family = cells.get("id") or f"row-{number}", cells.get("family", "")
     run, reason = None, None
     try:
-        if told := line.get(None):  # type: ignore[call-overload]
-            raise InputError(told)
+        if line.fault:
+            raise InputError(line.fault)
         check_unread(cells)
         run = _run(name, family, with_layout(cells), catalogue, known, models, folder)
     except InputError as error:
