@@ -110,9 +110,17 @@ def memory_trust(known: Book, stack: str) -> MemoryTrust:
 
 def in_pipelines(trust: MemoryTrust, known: Book, stack: str, pp: Number) -> MemoryTrust:
     """Return a trust with more room above for the pipelines of engines that need more there, and nobody knows why."""
-    if known.engine(stack) not in LOW_IN_PIPELINES:
-        return trust
-    return trust._replace(above=np.where(np.greater(pp, 1), np.maximum(trust.above, UNSEEN_ABOVE), trust.above))
+    low = _is_low(known, stack, pp)
+    return (
+        trust._replace(above=np.where(low, np.maximum(trust.above, UNSEEN_ABOVE), trust.above))
+        if np.any(low)
+        else trust
+    )
+
+
+def _is_low(known: Book, stack: str, pp: Number) -> Number:
+    """Return whether peaks of pipelines of these sizes were more than predicted."""
+    return np.greater(pp, 1) & (known.engine(stack) in LOW_IN_PIPELINES)
 
 
 def as_said(trust: MemoryTrust, stack: str, *, states: bool, loss: bool) -> MemoryTrust:
@@ -135,7 +143,7 @@ def memory_basis(known: Book, stack: str, pp: int) -> tuple[float, str]:
     """Return the relative error that memory is held to lie within, nine times in ten, and what that lacks, in words."""
     if stack == OWN:
         return BAND, "live tensors, on CPUs; no peak on a GPU was measured"
-    if pp > 1 and known.engine(stack) in LOW_IN_PIPELINES:
+    if _is_low(known, stack, pp):
         return UNSEEN_ABOVE, "all measured peaks of its pipelines were more than predicted, by 11 to 25%"
     if known.engine(stack) in PEAKS_OF:
         return BAND, ""

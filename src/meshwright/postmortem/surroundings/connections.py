@@ -17,10 +17,15 @@ _HOST = re.compile(  # in the words of urllib3, of gRPC and of clients of Redis
 def not_reached(error: str) -> str:
     """Return which host a client could not reach and why, by the error with which it gave up; "" for another error."""
     if unknown := _NO_ADDRESS.search(error):
-        return f"the name {unknown['name']} has no address (DNS)"
+        return no_address(unknown["name"])
     why = _NO_WAY.search(error)
     if why is None:
         return ""
     host = _HOST.search(error)
     said = why[0] if re.fullmatch(NO_WAY, why[0]) else "no answer to the connection"
     return f"host {host['host'] if host else 'of another process'} cannot be reached: {said}"
+
+
+def no_address(name: str) -> str:
+    """Return in words that the name of a host leads nowhere."""
+    return f"the name {name} has no address (DNS)"

@@ -15,7 +15,7 @@ from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
 from ..text.watchdog_words import rank_ended
 from .busy_with_data import by_bars, by_downloads, by_last_words
-from .connections import not_reached
+from .connections import no_address, not_reached
 from .quoted_errors import attributed
 from .unraised import unraised
 
@@ -316,8 +316,7 @@ def _unresolved(found: re.Match[str], message: LogMessage, frames: str) -> Itera
         yield from _exception(message, frames or None)
         return
     name = found["name"] or found["by_ssh"] or found["by_grpc"] or "of the store"
-    what = f"the name {name} has no address (DNS)"
-    yield Failure(kind="network", what=what, where=message.where, is_general=True)
+    yield Failure(kind="network", what=no_address(name), where=message.where, is_general=True)
 
 
 def _host_of_process(message: LogMessage) -> str:
