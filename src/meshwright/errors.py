@@ -18,7 +18,7 @@ class InputError(MeshwrightError):
 
 
 MOST_CHARACTERS = 1500  # of a message
-MOST_WITH_ALL_WORDS = 3
+MOST_WITH_ALL_WORDS = 4
 _ENDLESS = re.compile(r"[^\s/]{300,}")  # longer than a file's name can be
 
 
@@ -35,13 +35,13 @@ def _words(name: str) -> set[str]:
 
 
 def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """Return `known` as a hint: names of all its words if a few have them, or the closest, otherwise all of them.
+    """Return `known` as a hint: a few names of all its words or that go on from it, the closest, or all of them.
 
     `cutoff`: how like the word the closest has to be, from 0 to 1.
     """
     names = sorted(known)
     words = _words(word)
-    whole = [name for name in names if words <= _words(name)] if len(words) > 1 else []
+    whole = [name for name in names if name.startswith(f"{word}-") or (len(words) > 1 and words <= _words(name))]
     if 0 < len(whole) <= MOST_WITH_ALL_WORDS:
         return f"did you mean {' or '.join(whole)}?"
     close = difflib.get_close_matches(word, names, n=1, cutoff=cutoff)

@@ -372,7 +372,48 @@ def test_iperf3_without_the_receiver_s_line_says_that_it_is_what_was_sent():
     (table,) = parse_tables(text, "t")
 
     assert (table.name, table.rates[0].rate_bytes_per_s) == ("10.2.0.4 to 10.2.0.5", pytest.approx(1.175e9))
-    assert table.notes == ("the receiver's figure is missing: this is what was sent",)
+    assert table.notes == (
+        "the receiver's figure is missing: this is what was sent",
+        "3 segments were sent again: lost or late on the way",
+    )
+
+
+def test_of_the_streams_of_iperf3_the_segments_that_were_sent_again_are_counted_once():
+    text = """Connecting to host 10.2.0.7, port 5201
+[  5] local 10.2.0.6 port 50012 connected to 10.2.0.7 port 5201
+[  5]   0.00-4.00   sec  9.31 GBytes  20.0 Gbits/sec  2100             sender
+[  5]   0.00-4.00   sec  9.31 GBytes  20.0 Gbits/sec                  receiver
+[  7]   0.00-4.00   sec  9.31 GBytes  20.0 Gbits/sec   400             sender
+[  7]   0.00-4.00   sec  9.31 GBytes  20.0 Gbits/sec                  receiver
+[SUM]   0.00-4.00   sec  18.6 GBytes  40.0 Gbits/sec  2500             sender
+[SUM]   0.00-4.00   sec  18.6 GBytes  40.0 Gbits/sec                  receiver
+"""
+    (table,) = parse_tables(text, "t")
+
+    assert (table.rates[0].rate_bytes_per_s, table.notes) == (
+        pytest.approx(5e9),
+        ("2,500 segments were sent again: lost or late on the way",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("both", "said"),
+    [("", "best 40 GB/s; --link"), (" Bidirectional", "best 40 GB/s both ways together (20 GB/s each way); --link")],
+)
+def test_a_rate_of_both_ways_is_said_by_direction_too(both, said):
+    head = "#bytes  #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mpps]\n"
+    tables = parse_tables(f"RDMA_Write{both} BW Test\n{head}4194304  900  320.4  320.0  0.01\n", "t")
+    (verdict,) = judge(load_catalogue(), tables)
+
+    assert (verdict.ok, verdict.reason.startswith(said)) == (None, True)
+
+
+def test_a_rate_above_the_usual_one_of_a_link_is_said_to_be_so():
+    head = "#bytes  #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mpps]\n"
+    tables = parse_tables(f"RDMA_Write BW Test\n{head}4194304  900  198.4  198.0  0.01\n", "t")
+    (verdict,) = judge(load_catalogue(), tables, link="hdr-200")
+
+    assert (verdict.ok, "above that figure, which is usual" in verdict.reason) == (True, True)
 
 
 THREADS = """|              |              |      overhead (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |

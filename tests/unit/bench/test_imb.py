@@ -32,6 +32,29 @@ def test_what_stands_behind_the_name_of_a_benchmark_of_oneccl_is_no_part_of_it(t
     assert (row.dtype, row.element_bytes, row.redop, row.time_s) == (dtype, width, redop, pytest.approx(720e-6))
 
 
+OPTIONS = """options:
+  processes:      8
+  collectives:    {title}
+  datatypes:      {types}
+  reductions:     sum
+"""
+
+
+@pytest.mark.parametrize(
+    ("title", "types", "dtype", "redop"),
+    [
+        ("allgather", "bfloat16 ", "bfloat16", "none"),
+        ("allreduce", "float16", "float16", "sum"),
+        ("allreduce", "float64 int32", "float", "sum"),
+    ],
+)
+def test_the_options_above_a_table_of_oneccl_name_the_type_of_its_elements(title, types, dtype, redop):
+    text = OPTIONS.format(title=title, types=types) + ONECCL.format(title=f"{title} ")
+    ((row,),) = (table.rows for table in parse_tables(text, "t"))
+
+    assert (row.dtype, row.redop) == (dtype, redop)
+
+
 def test_rows_that_a_mail_wraps_are_whole_again():
     text = "".join(
         f"> {line}\n> \n"

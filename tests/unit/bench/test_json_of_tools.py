@@ -88,6 +88,18 @@ def test_of_the_ranks_of_an_inspected_call_the_last_to_come_counts_and_of_calls_
     assert (row.time_s, row.fastest_s) == pytest.approx((200e-6, 100e-6))
 
 
+@pytest.mark.parametrize(("slow_us", "is_said"), [(2_000, True), (120, False)])
+def test_an_inspected_call_that_took_far_longer_than_its_like_is_named(slow_us, is_said):
+    times = {5: 100, 6: 110, 7: slow_us, 8: 105}
+    lines = [inspected(coll_sn=n, coll_exec_time_us=us, coll_algobw_gbs=4e3 / us) for n, us in times.items()]
+    (table,) = parse_tables("\n".join(lines), "log")
+
+    said = [note for note in table.notes if "times the median" in note]
+    assert [
+        note.endswith("up to 2000 us (coll_sn 7): waited for a late rank, other work or lost packets") for note in said
+    ] == ([True] * is_said)
+
+
 def test_inspected_collectives_and_communicators_are_tables_of_their_own_and_what_is_cut_off_is_said():
     reduced = inspected(coll="AllReduce", coll_algobw_gbs=10.0)
     tables = parse_tables("\n".join((inspected(), inspected(id="0x22"), reduced, inspected()[:-40])), "log")

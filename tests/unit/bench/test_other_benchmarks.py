@@ -35,6 +35,7 @@ def test_deepspeed_counts_an_all_reduce_twice_in_its_throughput():
     table = deepspeed("all_reduce", 8, "256.0 MB   134217728x2   2.000 ms   2147.484   1879.048\n")
 
     assert (table.collective, table.ranks, table.rows[0].bytes) == ("all_reduce", 8, 2**28)
+    assert (table.rows[0].dtype, table.rows[0].element_bytes) == ("2-byte", 2)  # a half or a bfloat16
     assert table.rows[0].busbw_bytes_per_s == pytest.approx(1879.048e9 / 8, rel=1e-4)
 
 
@@ -209,6 +210,7 @@ def test_a_median_of_param_is_the_time_and_its_bandwidths_tell_the_ranks():
     (table,) = parse_tables(head + row, "t")
 
     assert (table.collective, table.ranks, table.rows[0].time_s) == ("all_to_all", 16, pytest.approx(1e-3))
+    assert (table.rows[0].dtype, table.rows[0].element_bytes) == ("bfloat16", 2)
 
 
 def test_elements_of_gloo_are_as_wide_as_its_bandwidth_says():
@@ -373,3 +375,13 @@ def test_a_table_of_one_way_above_one_of_both_ways_stays_one_way():
         ("RDMA_Write bandwidth", False),
         ("RDMA_Write bidirectional bandwidth", True),
     ]
+
+
+@pytest.mark.parametrize(("told", "dtype", "width"), [("MPI_CHAR", "char", 1), ("MPI_FLOAT", "float", 4)])
+def test_elements_of_osu_are_of_the_type_that_it_prints(told, dtype, width):
+    text = (
+        f"mpirun -np 4 osu_bcast\n# OSU MPI Broadcast Latency Test v7.4\n# Datatype: {told}.\n# Size  Avg Latency(us)\n"
+    )
+    ((row,),) = (table.rows for table in parse_tables(f"{text}8192  12.5\n", "t"))
+
+    assert (row.dtype, row.element_bytes) == (dtype, width)

@@ -220,3 +220,35 @@ def test_instances_of_clouds_have_the_switches_above_them_the_nearest_first(tmp_
 def test_json_that_tells_no_place_is_refused_by_what_it_lacks(text, said, tmp_path):
     with pytest.raises(InputError, match=said):
         read(tmp_path, text, "x.json")
+
+
+COLUMNS = """NAME    STATUS                     ROLES    AGE   VERSION   NETWORK-NODE-LAYER-1   NETWORK-NODE-LAYER-2
+ip-a    Ready                      <none>   9d    v1.33.1   nn-top                 nn-near
+ip-b    Ready,SchedulingDisabled   <none>   9d    v1.33.1   nn-top                 nn-far
+ip-c    Ready                      <none>   9d    v1.33.1                          nn-far
+ip-d    NotReady                   <none>   9d    v1.33.1
+$ exit
+"""
+
+
+def test_columns_of_single_labels_say_the_same_and_an_empty_one_is_no_label(tmp_path):
+    cluster = read(tmp_path, "$ kubectl get nodes -L ...\n" + COLUMNS)
+
+    assert [(p.node, p.switches) for p in cluster.placements] == [
+        ("ip-a", ("nn-near", "nn-top")),
+        ("ip-b", ("nn-far", "nn-top")),
+        ("ip-c", ("nn-far",)),
+    ]
+
+
+def test_nodes_that_take_no_work_now_are_named(tmp_path):
+    cluster = read(tmp_path, COLUMNS)
+    ready = read(tmp_path, HEAD + ROW.format("gpu-0", AWS.format("", "top", "mid", "low")))
+
+    said = "2 of 4 nodes take no work now: ip-b (Ready,SchedulingDisabled), ip-d (NotReady)"
+    assert (said in cluster.warnings, ready.warnings) == (True, ())
+
+
+def test_a_table_of_nodes_without_labels_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"kubectl get nodes without labels.*--show-labels"):
+        read(tmp_path, "NAME   STATUS   ROLES    AGE   VERSION\nn0     Ready    <none>   3d    v1.31.4\n")

@@ -123,6 +123,43 @@ def test_the_xml_of_a_query_names_gpus_their_domain_and_their_faults():
     assert "GPU1 has 8 of 16 PCIe lanes trained" in cluster.warnings
 
 
+ILL = """<health><summary>{}</summary><bandwidth>{}</bandwidth><route_unhealthy>{}</route_unhealthy>
+<incorrect_configuration>None</incorrect_configuration></health></fabric>"""
+
+
+def test_what_ails_a_gpu_in_its_fabric_is_said_and_of_sound_ones_nothing():
+    states = [("Healthy", "Full", "False"), ("Unhealthy", "Degraded", "False"), ("Unhealthy", "N/A", "True")]
+    gpus = [
+        GPU.format(n=n, lanes=16, state="Completed").replace("</fabric>", ILL.format(*state))
+        for n, state in enumerate(states)
+    ]
+    cluster = parse_dump(QUERY.format(gpus="".join(gpus)), "q", CATALOGUE)
+
+    assert [said for said in cluster.warnings if "sound" in said] == [
+        "GPU1 is not sound in its NVLink fabric (Summary: Unhealthy, Bandwidth: Degraded), so that its NVLinks carry "
+        "less than their full rate",
+        "GPU2 is not sound in its NVLink fabric (Summary: Unhealthy, Route Unhealthy: True)",
+    ]
+
+
+def test_the_text_of_a_query_says_what_ails_a_gpu_as_its_xml_does():
+    text = """Attached GPUs                             : 1
+GPU 00000009:06:00.0
+    Product Name                          : NVIDIA GB300
+    Fabric
+        State                             : Completed
+        Status                            : Success
+        Health
+            Summary                       : Limited Capacity
+            Bandwidth                     : Degraded
+            Route Recovery in progress    : True
+            Route Unhealthy               : False
+"""
+    (said, *_) = parse_dump(text, "q", CATALOGUE).warnings
+
+    assert "(Summary: Limited Capacity, Bandwidth: Degraded, Route Recovery in progress: True)" in said
+
+
 @pytest.mark.parametrize(("up", "is_said"), [(True, True), (False, False)])
 def test_a_gpu_of_which_no_link_is_up_is_sick_only_beside_gpus_whose_links_are(up, is_said):
     link = "\t Link 0: 25 GB/s\n" if up else "NVML: unable to retrieve NVLink information as all links are inActive\n"

@@ -152,6 +152,21 @@ def test_the_ports_of_ibstatus_are_those_of_ibstat():
     assert any(said.startswith("mlx5_4 carries nothing (Init and LinkUp): the link is up") for said in cluster.warnings)
 
 
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        ("400 Gb/sec (4X NDR)", []),
+        ("200 Gb/sec (2X NDR)", ["mlx5_1 runs at 200 Gb/s (2X NDR), 3 others at 400 (4X NDR)"]),
+    ],
+)
+def test_a_port_of_ibstatus_that_is_slower_than_most_is_named_with_its_lanes(rate, said):
+    rates = ["400 Gb/sec (4X NDR)", rate, "400 Gb/sec (4X NDR)", "400 Gb/sec (4X NDR)"]
+    up = {"state": "4: ACTIVE", "physical": "5: LinkUp", "port": 1}
+    text = "".join(STATUS.format(name=f"mlx5_{n}", rate=rate, **up) for n, rate in enumerate(rates))
+
+    assert [words for words in parse_dump(text, "t", CATALOGUE).warnings if "runs at" in words] == said
+
+
 def test_ibstatus_below_a_matrix_gives_its_nics_their_rates():
     text = STATUS.format(name="mlx5_0", port=1, state="4: ACTIVE", physical="5: LinkUp", rate="200 Gb/sec (2X NDR)")
     cluster = parse_dump(f"{MATRIX}\n{text}", "t", CATALOGUE)

@@ -6,6 +6,7 @@ import pytest
 
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.graph import Cluster
+from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -60,3 +61,20 @@ def test_a_flat_default_of_slurm_leaves_the_first_topology_that_places_nodes(tmp
     placements = load(tmp_path, flat + BLOCK_ENTRY.format(block="false")).placements
 
     assert {p.block for p in placements} == {"rack0", "rack1"}
+
+
+def test_switches_in_a_range_of_letters_are_those_from_the_first_to_the_last(tmp_path):
+    text = "".join(f"SwitchName=row{row} Nodes=n{i}\n" for i, row in enumerate("BCD"))
+    (tmp_path / "t.conf").write_text(f"{text}SwitchName=hall Switches=row[B-D]\n")
+
+    placements = load_dump(tmp_path / "t.conf", CATALOGUE).placements
+
+    assert [place.switches for place in placements] == [("rowB", "hall"), ("rowC", "hall"), ("rowD", "hall")]
+
+
+@pytest.mark.parametrize("letters", ["D-B", "b-D", "AA-AC"])
+def test_letters_that_do_not_rise_one_by_one_are_no_range(letters, tmp_path):
+    (tmp_path / "t.conf").write_text(f"SwitchName=a Nodes=n0\nSwitchName=hall Switches=row[{letters}]\n")
+
+    with pytest.raises(InputError, match=f"'{letters}': expected a range"):
+        load_dump(tmp_path / "t.conf", CATALOGUE)

@@ -211,3 +211,19 @@ def test_blanks_of_a_web_page_are_blanks():
     text = "    GPU0    GPU1\nGPU0     X      PHB\nGPU1    PHB      X\n".replace(" ", "&nbsp;")
 
     assert [link.kind for link in parse_dump(text, "dump", CATALOGUE).links] == ["PHB"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((4096, 4096, 4096), []),
+        ((4096, 0, 4096), ["no memory on NUMA node 1 (2 CPUs), and on others there is"]),
+        ((4096, 0, 0), ["no memory on NUMA nodes 1 (2 CPUs), 2 (2 CPUs), and on others there is"]),
+        ((0, 0, 0), []),
+    ],
+)
+def test_a_node_whose_cpus_have_no_memory_is_named_where_others_have_some(sizes, said):
+    lines = [f"node {n} cpus: {2 * n} {2 * n + 1}\nnode {n} size: {size} MB\n" for n, size in enumerate(sizes)]
+    warnings = read("".join(lines)).warnings
+
+    assert [words.partition(":")[0] for words in warnings if "no memory" in words] == said

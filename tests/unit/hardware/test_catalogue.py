@@ -60,6 +60,11 @@ def test_a_name_that_several_entries_have_all_words_of_is_answered_with_those(ca
         catalogue.node("azure-nd-v4")
 
 
+def test_the_name_of_a_family_is_answered_with_its_few_accelerators(catalogue):
+    with pytest.raises(InputError, match="did you mean v100-16g or v100-16g-pcie or v100-32g or v100-32g-pcie"):
+        catalogue.accelerator("v100")
+
+
 def test_a_users_file_adds_hardware_and_overrides_a_figure(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(

@@ -27,6 +27,8 @@ LARGE = 64 * 2**20  # below this no collective fills its links
 FULL_S = {"all_reduce": 4e-3, "broadcast": 4e-3, "reduce": 4e-3, "all_to_all": 0.7e-3}
 FULL_OF_A_RANK_S = {"all_gather": 0.15e-3, "reduce_scatter": 0.15e-3}
 FULL_OF_A_PEER = 2**20  # bytes of an all-to-all, a gather, a scatter
+ABOVE = "above that figure, which is usual for these links and not the most that they carry"
+ABOVE_USUAL = 1.02
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
 
 
@@ -227,11 +229,9 @@ def _filled(size: int, full: int) -> float:
 
 
 def _good(table: ReadTable, rate: float, known: Attainable, against: str) -> str:
-    if known.crosses and rate > 1.02 * known.least_bytes_per_s:
+    if known.crosses and rate > ABOVE_USUAL * known.least_bytes_per_s:
         trees = table.nodes == 2 and table.collective == "all_reduce"
-        return f"{against}: above that figure, which is usual for these links and not the most that they carry" + (
-            "; between two nodes trees send less over them than rings" if trees else ""
-        )
+        return f"{against}: {ABOVE}" + ("; between two nodes trees send less over them than rings" if trees else "")
     if known.in_slots:
         return against
     if not known.crosses and known.most_bytes_per_s > known.least_bytes_per_s and rate < GOOD * known.most_bytes_per_s:
@@ -274,16 +274,23 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
     if known is None or expected is None:
         alike = ", no pair stands out" if len(between) > 1 and between[0].src is not None else ""
-        return TableVerdict(ok=None, reason=f"best {format_rate(best)}{alike}; --link says what it is held against")
+        return TableVerdict(ok=None, reason=f"best {_rate(table, best)}{alike}; --link says what it is held against")
     if best > BEYOND_RATE * known.rate_bytes_per_s * (2 if table.both_ways else 1):
-        beyond = f"best {format_rate(best)} is more than {known.title} carries: it ran over others, or over several"
+        beyond = f"best {_rate(table, best)} is more than {known.title} carries: it ran over others, or over several"
         return TableVerdict(ok=None, reason=beyond, expected_bytes_per_s=expected)
     slowest = slowest_pair(table)
     least = slowest.rate_bytes_per_s if slowest is not None else best
     ok = least >= GOOD * expected
-    words = f"{format_rate(least)} of the {format_rate(expected)} that {known.title} lets through"
+    words = f"{_rate(table, least)} of the {format_rate(expected)} that {known.title} lets through"
+    words += f": {ABOVE}" if least > ABOVE_USUAL * expected else ""
     longest = max((rate.bytes or 0 for rate in between), default=0)
     if not ok and longest and best >= GOOD * longest / (longest / expected + MESSAGE_S):
         little = f"{words}, but {format_bytes(longest)} is too little to fill it: measure to 8 MiB"
         return TableVerdict(ok=None, reason=little, expected_bytes_per_s=expected)
     return TableVerdict(ok=ok, reason=words if ok else f"{words}: {TRAP}", expected_bytes_per_s=expected)
+
+
+def _rate(table: ReadTable, rate: float) -> str:
+    """Return a rate in words: one that counts both directions of a link together also by direction."""
+    each = f" both ways together ({format_rate(rate / 2)} each way)" if table.both_ways else ""
+    return f"{format_rate(rate)}{each}"

@@ -41,6 +41,7 @@ _CALLS = {
 }  # fmt: skip
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _BYTES_PER_S = {"Gbps": 1e9 / 8, "GBps": 1e9}
+_FLOAT = 4  # bytes: what the type of elements is taken for, which is not printed
 _SLACK = 0.01  # of figures of one row against each other
 
 
@@ -145,7 +146,9 @@ def _row(
     expected = None if ranks is None or collective not in COUNTED else bus_factor(collective, ranks) * moved / time_s
     if expected and abs(busbw - expected) > (_SLACK * expected + rate * half_digit(row["busbw"]) * 3):
         raise InputError(f"{at}: busbw {row['busbw']} is not that of {collective} of {ranks} ranks")
+    width = int(row["width"])
     return Row(
         collective=collective, backend="nccl", ranks=ranks, bytes=size * shares, time_s=time_s,
+        dtype="float" if width == _FLOAT else f"{width}-byte", element_bytes=width,
         stated_busbw_bytes_per_s=busbw or None,
     )  # fmt: skip

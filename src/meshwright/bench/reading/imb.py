@@ -19,8 +19,11 @@ _OF_IMB = {  # benchmarks of IMB-MPI1
     *("reduce_scatter", "reduce_scatter_block", "allgather", "allgatherv", "gather", "gatherv", "scatter", "scatterv"),
     *("alltoall", "alltoallv"),
 }
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 _TIMES = ("t_max[usec]", "t_pure[usec]", "t[usec]")
 _COLUMNS = re.compile(r"\s*\S+\[(?:usec|%)\](?:\s+\S+\[(?:usec|%)\])*\s*$")  # of a header that goes on
+_OPTION = re.compile(r"^\s*(datatypes|reductions):\s+(\w+)\s*$")  # of oneCCL, where it has one value
+_OPTIONS = {"datatypes": "dtype", "reductions": "reduction"}
 _NAMED = "#Benchmarking"  # a first column of names
 _NAME = re.compile(r"[A-Za-z]\w{0,40}$")
 
@@ -32,7 +35,8 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
     """
     tables: list[ReadTable] = []
     what, ranks, tool = "", None, _IMB
-    said: dict[str, str] = {}  # behind the name
+    said: dict[str, str] = {}  # behind the name, else by the options
+    options: dict[str, str] = {}
     columns: list[str] = []
     rows: list[Row] = []
 
@@ -51,6 +55,11 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
             close()
             what, said = _title(line.partition("Benchmarking")[2])
             tool = "oneCCL benchmark" if "Benchmarking:" in line else _IMB
+            said = options | said if tool != _IMB else said
+        elif line.strip() == "options:":
+            options = {}
+        elif option := _OPTION.match(line):
+            options[_OPTIONS[option[1]]] = option[2].lower()
         elif heading.lower() in _OF_IMB:
             close()
             what = heading
@@ -97,7 +106,7 @@ def _measured(
         collective=collective, backend=backend, ranks=ranks, time_s=time * 1e-6,
         bytes=payload_of(size, collective, ranks, at) if collective else size,
         dtype=dtype if dtype in WIDTHS else "float", element_bytes=WIDTHS.get(dtype, WIDTHS["float"]),
-        redop=said.get("reduction") or "none",
+        redop=(said.get("reduction") if collective in _REDUCING else None) or "none",
     )  # fmt: skip
 
 

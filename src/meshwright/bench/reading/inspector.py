@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...files import sound
+from ...units import counted
 from ..table import COUNTED, Row
 from .identify import MOST_RANKS, NAMES, SHARED
 from .json_objects import json_objects
@@ -18,6 +19,7 @@ from .tables import ReadTable
 
 _WAITS = "times inside a program, in which a call waits for its last rank too: nothing is held against them"
 _SLACK = 0.01
+_LATE = 3  # times the median of calls of one size
 _Table = tuple[str, int, str]  # collective, ranks, communicator
 _Call = tuple[int, Any]  # size, number of the call
 
@@ -93,5 +95,19 @@ def _table(
     return ReadTable(
         name=f"{collective} of {ranks}" + (f", communicator {communicator}" if alike else ""),
         tool="NCCL inspector", collective=collective, ranks=ranks, rows=rows, unjudged=_WAITS,
-        notes=(*(whole if collective in SHARED else ()), *notes),
+        notes=(*(whole if collective in SHARED else ()), *_late_calls(calls, by_size), *notes),
     )  # fmt: skip
+
+
+def _late_calls(calls: Mapping[_Call, float], by_size: Mapping[int, list[float]]) -> tuple[str, ...]:
+    """Return that some calls took far longer than others of their size on every rank that tells, () where none did."""
+    late = [
+        (time_s, call) for (size, call), time_s in calls.items() if time_s > _LATE * statistics.median(by_size[size])
+    ]
+    if not late:
+        return ()
+    longest, number = max(late, key=lambda one: one[0])
+    return (
+        f"{counted(len(late), 'call')} of {len(calls)} took more than {_LATE} times the median of calls as large, up "
+        f"to {longest * 1e6:.0f} us (coll_sn {number}): waited for a late rank, other work or lost packets",
+    )

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from ...errors import InputError
 from ...units import counted
 from ..table import Row
+from .columns import WIDTHS
 from .identify import NAMES, processes_of
 from .tables import BETWEEN_TWO, Rate, ReadTable, message
 
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
 _BUFFERS = re.compile(r"Send Buffer on (\w+) .*Receive Buffer on (\w+)", re.I)
+_DATATYPE = re.compile(r"#\s*Datatype: MPI_(CHAR|INT|FLOAT|DOUBLE)\b")
 _PAIRS = re.compile(r"\[ ?pairs: ?(\d{1,6}) ?\]")
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
 NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
@@ -61,6 +63,7 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
     column, failed = 0, 0  # where the time stands; sizes of which the result was wrong
     columns, joined = 0, 0  # that the header names behind the size; that a row has beyond them
     pairs: int | None = None  # of processes, whose rates a test of several adds
+    dtype = "float"
     buffers = ""  # where what is sent lies, and where it goes
 
     def close() -> None:
@@ -83,7 +86,9 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
         started = _processes(line) or started  # the command that is nearest above a table is its own
         if found:
             close()
-            title, collective, ranks = found, _osu_collective(found["what"]), started
+            title, collective, ranks, dtype = found, _osu_collective(found["what"]), started, "float"
+        elif title is not None and (elements := _DATATYPE.search(line)):
+            dtype = elements[1].lower()
         elif title is not None and (several := _PAIRS.search(line)):
             pairs = int(several[1])
         elif title is not None and (places := _BUFFERS.search(line)):
@@ -101,7 +106,10 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
                 )
             elif size and value > 0 and collective:
                 payload = payload_of(size, collective, ranks, f"{where}:{number}")
-                rows.append(Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=value * 1e-6))
+                rows.append(
+                    Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=value * 1e-6,
+                        dtype=dtype, element_bytes=WIDTHS[dtype])
+                )  # fmt: skip
             elif size and value > 0 and _is_of_pairs(title["what"]):
                 rows.append(message("mpi", size, value * 1e-6))
             elif size and value > 0:

@@ -20,7 +20,7 @@ _CONNECTED = re.compile(r"\[ *\d+\] local (?P<src>\S+) port \d+ connected to (?P
 _STREAM = re.compile(
     r"\[ *(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X)-[CS]\])?\s+(?P<begin>[\d.]+) *- *(?P<end>[\d.]+)\s+sec\s+"
     r"\S+ \S*Bytes\s+(?P<rate>[\d.]+) (?P<unit>[KMGT]?)(?P<word>bits|Bytes)/sec"
-    r"(?:\s+\d+|\s+[\d.]+ ms\s+(?P<lost>\d+)/(?P<datagrams>\d+) \([^()]*\))?"
+    r"(?:\s+(?P<again>\d+)|\s+[\d.]+ ms\s+(?P<lost>\d+)/(?P<datagrams>\d+) \([^()]*\))?"
     r"\s+(?P<side>sender|receiver)"
 )
 UNHEARD = "the receiver's figure is missing: this is what was sent"
@@ -31,6 +31,7 @@ class _Streams(msgspec.Struct):
 
     rates: dict[str, float] = {}  # bytes per second
     datagrams: dict[str, tuple[int, int]] = {}  # lost and sent, if it sent those
+    again: dict[str, int] = {}  # segments of TCP that a sender sent once more
     note: str = ""
 
     def take(self, stream: re.Match[str]) -> None:
@@ -38,6 +39,8 @@ class _Streams(msgspec.Struct):
         power = "KMGT".find(stream["unit"] or " ") + 1
         unit = 1024.0**power if stream["word"] == "Bytes" else 1e3**power / 8  # as iperf3 scales them (-f)
         self.rates[stream["id"]] = float(stream["rate"]) * unit
+        if stream["again"]:
+            self.again[stream["id"]] = int(stream["again"])
         if stream["datagrams"]:
             self.datagrams[stream["id"]] = int(stream["lost"]), int(stream["datagrams"])
 
@@ -45,7 +48,9 @@ class _Streams(msgspec.Struct):
         """Return what is odd about the figures."""
         counts = [self.datagrams["SUM"]] if "SUM" in self.datagrams else [*self.datagrams.values()]
         lost = lost_datagrams(sum(each[0] for each in counts), sum(each[1] for each in counts))
-        return (*((self.note,) if self.note else ()), *lost)
+        again = self.again.get("SUM", sum(self.again.values()))
+        twice = (f"{again:,} segments were sent again: lost or late on the way",) if again else ()
+        return (*((self.note,) if self.note else ()), *lost, *twice)
 
 
 def read_transferbench(text: str, where: str) -> list[ReadTable]:
@@ -109,6 +114,7 @@ def read_iperf(text: str, where: str) -> list[ReadTable]:
         if line.startswith(("Connecting to host", "Accepted connection from")):
             for role, streams in {**sent, **found}.items():
                 streams.note = "" if role in found else UNHEARD
+                streams.again = sent[role].again if role in sent else {}
                 tables.append(_iperf_table(ends, reverse != (role == "RX"), streams))
             found, sent, reverse = {}, {}, line.startswith("Accepted")
         elif line.startswith("Reverse mode"):

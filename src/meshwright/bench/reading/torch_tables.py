@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...errors import InputError
 from ...units import counted
-from .columns import Parsed
+from .columns import WIDTHS, Parsed
 from .identify import NAMES, Named, identify, named_in
 from .nccl_text import table_row
 from .tables import ReadTable
@@ -45,7 +45,8 @@ def read_param(text: str, where: str) -> list[ReadTable]:
         elif columns and len(words := match["rest"].split()) == len(columns):
             key = (match["what"] or "", match["type"] or "")
             values = dict(zip(columns, words, strict=True))
-            found.setdefault(key, []).append(_param_row(values, f"{where}:{number}", number))
+            row = _param_row(values, f"{where}:{number}", number)
+            found.setdefault(key, []).append(replace(row, type=key[1]) if key[1] in WIDTHS else row)
     tables = []
     for (what, kind), rows in found.items():
         collective = _PARAM_CALLS.get(what, NAMES.get(what))

@@ -133,8 +133,25 @@ _AS_TEXT: dict[tuple[str, ...], tuple[str, ...]] = {
     ("fabric", "status"): ("Fabric", "Status"),
     ("fabric", "cliqueId"): ("Fabric", "CliqueId"),
     ("fabric", "clusterUuid"): ("Fabric", "ClusterUUID"),
+    ("health", "summary"): ("Health", "Summary"),
+    ("health", "bandwidth"): ("Health", "Bandwidth"),
+    ("health", "route_recovery_in_progress"): ("Health", "Route Recovery in progress"),
+    ("health", "route_unhealthy"): ("Health", "Route Unhealthy"),
+    ("health", "access_timeout_recovery"): ("Health", "Access Timeout Recovery"),
+    ("health", "incorrect_configuration"): ("Health", "Incorrect Configuration"),
     ("link_widths", "max_link_width"): ("Link Width", "Max"),
     ("link_widths", "current_link_width"): ("Link Width", "Current"),
+}
+
+
+# of a GPU in its NVLink fabric, what a sound one says
+_HEALTH = {
+    "Summary": "Healthy",
+    "Bandwidth": "Full",
+    "Route Recovery in progress": "False",
+    "Route Unhealthy": "False",
+    "Access Timeout Recovery": "False",
+    "Incorrect Configuration": "None",
 }
 
 
@@ -168,14 +185,26 @@ def _facts(number: int, read: Callable[[str], str], found: GpuEvidence) -> None:
     uuid, clique = read("Fabric.ClusterUUID"), read("Fabric.CliqueId")
     if re.search(r"[1-9a-fA-F]", uuid) and uuid != "N/A":  # all zeros where there is none
         found.domains[number] = f"{uuid}.{clique}"
-    state, status = read("Fabric.State"), read("Fabric.Status")
-    if state not in {"", "N/A"} and (state != "Completed" or status not in {"Success", "N/A", ""}):
-        found.notes.append(f"GPU{number} is not registered with its NVLink fabric (state {state}, status {status})")
+    found.notes += _fabric_faults(f"GPU{number}", read)
     most, now = (re.fullmatch(r"(\d{1,3})x", read(f"Link Width.{which}")) for which in ("Max", "Current"))
     if most and now and int(now.group(1)) < int(most.group(1)):
         lanes = lanes_trained(f"GPU{number}", now.group(1), most.group(1))
         again = re.fullmatch(r"[1-9]\d{0,11}", read("Replays Since Reset"))
         found.notes.append(f"{lanes}, and its link repeated {again.group()} packets" if again else lanes)
+
+
+def _fabric_faults(gpu: str, read: Callable[[str], str]) -> list[str]:
+    """Return that a GPU is not in its NVLink fabric, or what ails it there."""
+    faults = []
+    state, status = read("Fabric.State"), read("Fabric.Status")
+    if state not in {"", "N/A"} and (state != "Completed" or status not in {"Success", "N/A", ""}):
+        faults.append(f"{gpu} is not registered with its NVLink fabric (state {state}, status {status})")
+    told = {name: read(f"Health.{name}") for name in _HEALTH}
+    ills = [f"{name}: {said}" for name, said in told.items() if said not in {"", "N/A", _HEALTH[name]}]
+    if ills:
+        lost = ", so that its NVLinks carry less than their full rate" if told["Bandwidth"] == "Degraded" else ""
+        faults.append(f"{gpu} is not sound in its NVLink fabric ({', '.join(ills)}){lost}")
+    return faults
 
 
 def lanes_trained(device: str, lanes: str, of: str) -> str:

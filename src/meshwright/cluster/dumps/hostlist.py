@@ -1,4 +1,4 @@
-"""SLURM's lists of hosts: "a[0-2,5],b" is a0, a1, a2, a5, b."""
+"""SLURM's lists of hosts: "a[0-2,5],b" is a0, a1, a2, a5, b; also with ranges of single letters, "a[B-D]"."""
 
 import itertools
 import re
@@ -42,6 +42,10 @@ def _top_level_parts(text: str, where: str) -> list[str]:
 def _range(text: str, where: str) -> list[str]:
     numbers: list[str] = []
     for part in text.split(","):
+        if re.fullmatch(r"[a-z]-[a-z]|[A-Z]-[A-Z]", part.strip()) and part.strip()[0] <= part.strip()[2]:
+            first, last = part.strip().split("-")
+            numbers += [chr(code) for code in range(ord(first), ord(last) + 1)]
+            continue
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
         if match is None:
             raise InputError(f"{where}: {part[:30]!r}: expected a range such as 0-15")

@@ -23,6 +23,7 @@ _FIELD = re.compile(
 # ibstatus: a heading for each port, then its facts, states with their numbers and rates with their lanes
 _PORT_STATUS = re.compile(r"^\s*Infiniband device '(?P<name>[\w.-]{1,64})' port (?P<number>\d{1,3}) status:\s*$", re.M)
 _STATUS_FIELD = re.compile(r"^\s*(?P<key>state|phys state|rate|link_layer):\s*(?:\d: )?(?P<value>.*?)\s*$")
+_SIGNAL = re.compile(r"Gb/sec \((?P<signal>\d{1,2}X [A-Z]{3,4}\d*)\)")  # lanes and the rate of each
 _STATUS_KEYS = {"state": "State", "phys state": "Physical state", "rate": "Rate", "link_layer": "Link layer"}
 # ibdev2netdev: "mlx5_0 port 1 ==> ens1np0 (Up)"
 _PORT_LINE = re.compile(
@@ -41,6 +42,12 @@ class _Port:
     physical: str = ""
     layer: str = ""
     gigabits: float | None = None
+    signal: str = ""  # "4X HDR", where the output says it
+
+    @property
+    def speed(self) -> str:
+        """Its rate as people say it."""
+        return f"{self.gigabits:g} Gb/s" + (f" ({self.signal})" if self.signal else "")
 
     @property
     def is_active(self) -> bool:
@@ -121,6 +128,8 @@ def _cards_by_port(lines: Sequence[str]) -> list[_Card]:
             card.ports.append(_Port(match["number"]))
         elif card and (match := _STATUS_FIELD.match(line)):
             value = match["value"].partition(" Gb/sec")[0]
+            if signal := _SIGNAL.search(match["value"]):
+                card.ports[-1].signal = signal["signal"]
             _set(card.ports[-1], _STATUS_KEYS[match["key"]], value.capitalize() if match["key"] == "state" else value)
     return list(cards.values())
 
@@ -179,19 +188,23 @@ def _down(cards: Collection[_Card]) -> list[str]:
 
 
 def _slow(cards: Collection[_Card]) -> list[str]:
-    """Name the active ports that are slower than most of the same kind of adapter.
+    """Name the active ports that are slower than most of the same kind of adapter, or of all where none has its kind.
 
     A link that is up has agreed on its rate, whether or not a subnet manager has made the port active.
     """
-    up = [(card, port) for card in cards for port in card.ports if port.is_up and card.type]
+    typed = any(card.type for card in cards)
+    up = [(card, port) for card in cards for port in card.ports if port.is_up and (card.type or not typed)]
     found = []
     for kind in dict.fromkeys((card.type, port.layer) for card, port in up):
         ports = [(card, port) for card, port in up if (card.type, port.layer) == kind]
         usual, count = Counter(port.gigabits for _, port in ports).most_common(1)[0]
         if usual is None or 2 * count <= len(ports):
             continue
+        others = f"{count} others" + (f" of its kind ({kind[0]})" if kind[0] else "")
+        signals = {port.signal for _, port in ports if port.gigabits == usual and port.signal}
+        at = f"{usual:g}" + (f" ({signals.pop()})" if len(signals) == 1 else "")
         found += [
-            f"{_named(card, port)} runs at {port.gigabits:g} Gb/s, {count} others of its kind ({kind[0]}) at {usual:g}"
+            f"{_named(card, port)} runs at {port.speed}, {others} at {at}"
             for card, port in ports
             if port.is_active and port.gigabits is not None and port.gigabits < usual
         ]

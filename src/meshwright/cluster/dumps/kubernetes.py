@@ -1,4 +1,7 @@
-"""`kubectl get nodes --show-labels` (also -o json, -o yaml): labels of clouds and operators for where a node hangs."""
+"""`kubectl get nodes --show-labels` (also -o json, -o yaml): labels of clouds and operators for where a node hangs.
+
+With `-L LABEL` the table has a column for a label, headed by what stands behind the label's last slash.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +14,7 @@ from ..graph import Cluster, Placement
 from .kubernetes_yaml import holds_nodes, labelled_nodes
 from .places import from_places, missing_pages
 
-HEADER = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$")
+HEADER = re.compile(r"^\s*NAME\s+STATUS\s.*$")
 # by who sets them, the nearest switch first; the first family that a node has counts
 FAMILIES: tuple[tuple[str, ...], ...] = (
     tuple(f"network.topology.nvidia.com/{level}" for level in ("leaf", "spine", "core")),  # NVIDIA's topograph
@@ -21,6 +24,8 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     tuple(f"oci.oraclecloud.com/rdma.{level}_id" for level in ("local_block", "network_block", "hpc_island")),
 )
 DOMAINS = ("nvidia.com/gpu.clique", "network.topology.nvidia.com/accelerator", "topology.k8s.aws/ultraserver-id")
+COLUMNS = {label.rpartition("/")[2].upper(): label for label in (*(key for keys in FAMILIES for key in keys), *DOMAINS)}
+SHOWN_OUT = 4  # nodes that a warning names
 SOUGHT = "network.topology.nvidia.com, topology.k8s.aws, cloud.google.com/gce-topology, oci.oraclecloud.com/rdma"
 
 
@@ -30,7 +35,17 @@ def looks_like_kubernetes(text: str) -> bool:
 
 
 def _is_table(text: str) -> bool:
-    return any(HEADER.match(line.strip()) for line in text[:200_000].splitlines())
+    return any(_columns(line) for line in text[:200_000].splitlines())
+
+
+def _columns(line: str) -> dict[str, tuple[int, int | None]]:
+    """Return where each column of a header begins and ends, {} where a line is no header with labels."""
+    if HEADER.match(line) is None:
+        return {}
+    heads = [(head.group(), head.start()) for head in re.finditer(r"\S+(?: \S+)*", line)]
+    ends = [*(start for _, start in heads[1:]), None]
+    found = {head: (start, end) for (head, start), end in zip(heads, ends, strict=True)}
+    return found if "LABELS" in found or COLUMNS.keys() & found.keys() else {}
 
 
 def looks_like_kubernetes_json(data: object) -> bool:
@@ -43,7 +58,11 @@ def looks_like_kubernetes_json(data: object) -> bool:
 
 def from_kubernetes(text: str, where: str) -> Cluster:
     """Return a cluster of placements only, from the table with the column LABELS or from YAML."""
-    return _placed(list(_rows(text) if _is_table(text) else labelled_nodes(text)), where)
+    if not _is_table(text):
+        return _placed(list(labelled_nodes(text)), where)
+    rows = list(_rows(text))
+    cluster = _placed([(name, labels) for name, _, labels in rows], where)
+    return replace(cluster, warnings=(*cluster.warnings, *_unready([(name, status) for name, status, _ in rows])))
 
 
 def from_kubernetes_json(data: Mapping[str, Any], where: str) -> Cluster:
@@ -61,17 +80,32 @@ def from_kubernetes_json(data: Mapping[str, Any], where: str) -> Cluster:
     return replace(cluster, warnings=(*cluster.warnings, *missing_pages(data)))
 
 
-def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    inside = False
+def _rows(text: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield the name, the status and the labels of each node of a table."""
+    columns: dict[str, tuple[int, int | None]] = {}
     for line in text.splitlines():
         words = line.split()
-        if HEADER.match(line.strip()):
-            inside = True
-        elif inside and len(words) > 3:
-            pairs = (pair.partition("=") for pair in words[-1].split(","))
-            yield words[0], {key: value for key, _, value in pairs}
-        elif inside and words:
+        if found := _columns(line):
+            columns = found
+        elif columns and len(words) > 3:
+            yield words[0], words[1], _labels(line, columns)
+        elif columns and words:
             return  # a prompt or prose below the table
+
+
+def _labels(line: str, columns: Mapping[str, tuple[int, int | None]]) -> dict[str, str]:
+    """Return the labels of a row; one that a node does not have leaves its column empty."""
+    pairs = (pair.partition("=") for pair in (line.split()[-1].split(",") if "LABELS" in columns else ()))
+    cells = {COLUMNS[head]: line[slice(*place)].strip() for head, place in columns.items() if head in COLUMNS}
+    return {key: value for key, value in cells.items() if value != "<none>"} | {key: value for key, _, value in pairs}
+
+
+def _unready(nodes: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the nodes that take no work now, by their status."""
+    out = [f"{name} ({status})" for name, status in nodes if status != "Ready"]
+    more = f" and {len(out) - SHOWN_OUT} more" if len(out) > SHOWN_OUT else ""
+    verb = "takes" if len(out) == 1 else "take"
+    return [f"{len(out)} of {len(nodes)} nodes {verb} no work now: {', '.join(out[:SHOWN_OUT])}{more}"] if out else []
 
 
 def _placed(nodes: Sequence[tuple[str, dict[str, str]]], where: str) -> Cluster:

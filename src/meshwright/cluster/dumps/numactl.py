@@ -1,12 +1,14 @@
 """`numactl -H`: the NUMA nodes of a host with their CPUs and memory."""
 
 import re
+from collections.abc import Sequence
 
 from ...errors import InputError
 from ..discovery.local import format_cores
 from ..graph import Cluster, Device, Host
 
 CPUS = re.compile(r"^\s*node (\d{1,6}) cpus:((?:\s+\d{1,6})*)\s*$", re.M)
+NOTE = "numactl shows no devices: give the output of nvidia-smi topo -m or lstopo's XML as well"
 SIZE = re.compile(r"^\s*node (\d{1,6}) size:\s+(\d{1,12}) MB", re.M)
 
 
@@ -37,5 +39,16 @@ def from_numactl(text: str, where: str) -> Cluster:
         raise InputError(f"{where}: no node has CPUs, expected the output of numactl -H")
     cores = sum(cpu.cores or 0 for cpu in cpus)
     host = Host(name=where, cores=cores, memory_bytes=sum(sizes.values()), numa_nodes=len(cpus))
-    note = "numactl shows no devices: give the output of nvidia-smi topo -m or lstopo's XML as well"
-    return Cluster(name=where, hosts=(host,), devices=(*cpus, *memories), warnings=(note,))
+    return Cluster(name=where, hosts=(host,), devices=(*cpus, *memories), warnings=(*_without_memory(cpus), NOTE))
+
+
+def _without_memory(cpus: Sequence[Device]) -> list[str]:
+    """Return the nodes whose CPUs have no memory of their own though others have some."""
+    bare = [cpu for cpu in cpus if cpu.memory_bytes == 0]
+    if not bare or not any(cpu.memory_bytes for cpu in cpus):
+        return []
+    which = ", ".join(f"{cpu.numa} ({cpu.cores} CPUs)" for cpu in bare)
+    return [
+        f"no memory on NUMA node{'s' if len(bare) > 1 else ''} {which}, and on others there is: what runs there has "
+        "all its memory on another node (modules missing or not seen)"
+    ]

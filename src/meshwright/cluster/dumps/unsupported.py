@@ -15,6 +15,11 @@ KNOWN = (
     (r"^NodeName=\S+ Arch=", "scontrol show node", "scontrol show topology"),
     (r"^PARTITION\s+AVAIL", "sinfo", "scontrol show topology"),
     (
+        r"^\s*NAME\s+STATUS\s+ROLES\s+AGE\s",
+        "kubectl get nodes without labels",
+        "kubectl get nodes --show-labels",
+    ),
+    (
         r"^CA '\S+'\s*$",
         "ibstat without the state of a port",
         "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
