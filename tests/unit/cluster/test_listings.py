@@ -342,3 +342,20 @@ def test_a_gpu_that_the_driver_lost_is_named_where_the_others_have_no_gap(why):
     cluster = parse_dump(text, "dump", CATALOGUE)
 
     assert any("lost the GPU 0000:AB:00.0" in warning for warning in cluster.warnings)
+
+
+LEAF = """Switch: 0x01 west:
+          1    1[  ] ==( 4X  106.25 Gbps Active/  LinkUp)==>  8  1[  ] "n1 mlx5_0" ( )
+          1    2[  ] ==( 4X  106.25 Gbps Active/  LinkUp)==>  9  1[  ] "n2 mlx5_0" ( )
+"""
+UP = '          1   {n}[  ] ==( 4X  106.25 Gbps Active/  LinkUp)==>  2  {n}[  ] "crown" ( )\n'
+CROWN = 'Switch: 0x02 crown:\n  2  {n}[  ] ==( 4X  106.25 Gbps Active/  LinkUp)==>  1  {n}[  ] "west" ( )\n'
+
+
+@pytest.mark.parametrize(("uplinks", "share"), [(1, "west 50 %"), (2, None), (0, None)])
+def test_a_leaf_with_less_upwards_than_downwards_is_named_with_its_share(uplinks, share):
+    ups = "".join(UP.format(n=40 + n) for n in range(uplinks))
+    warnings = parse_dump(LEAF + ups + (CROWN.format(n=40) if uplinks else ""), "t", CATALOGUE).warnings
+
+    found = [words.rpartition(": ")[2] for words in warnings if "share them" in words]
+    assert found == ([share] if share else [])

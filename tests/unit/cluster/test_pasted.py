@@ -168,7 +168,6 @@ def test_trays_of_one_nvlink_domain_are_joined_by_the_domain_that_they_name(tmp_
         ("LLDP neighbors:\n----\nInterface:    eth2, via: LLDP\n", "this is lldpcli"),
         ("| HL-SMI Version:  hl-1.20.0 |\n|   0  HL-325L   N/A  | 0000:19:00.0 |\n", "this is hl-smi"),
         ("GPU: 0\n    BDF: 0000:05:00.0\n    UUID: 4aff74a1\n", "this is amd-smi"),
-        ("link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1\n", "this is rdma link"),
         ("Operational Info\n----\nState    : Active\nSpeed    : IB-HDR\nWidth    : 4x\n", "this is mlxlink"),
         ("2 GPUs found.\n| GPU ID | Device Information    |\n| 0      | Name: NVIDIA L4 |\n", "this is dcgmi"),
         ('<graphs version="1">\n<graph id="0" nchannels="2">\n</graph>\n</graphs>\n', "this is NCCL's choice of"),

@@ -167,6 +167,30 @@ def test_a_port_of_ibstatus_that_is_slower_than_most_is_named_with_its_lanes(rat
     assert [words for words in parse_dump(text, "t", CATALOGUE).warnings if "runs at" in words] == said
 
 
+RDMA_LINKS = """$ rdma link
+link mlx5_6/1 subnet_prefix fe80:0000:0000:0000 lid 41 sm_lid 2 lmc 0 state ACTIVE physical_state LINK_UP
+link mlx5_7/1 subnet_prefix fe80:0000:0000:0000 lid 42 sm_lid 2 lmc 0 state INIT physical_state LINK_UP
+link mlx5_8/1 state DOWN physical_state DISABLED netdev ens8np0
+link rocep9s0/1 state ACTIVE physical_state LINK_UP netdev ens9
+"""
+
+
+def test_rdma_link_says_which_ports_carry_nothing_and_no_rates():
+    cluster = parse_dump(RDMA_LINKS, "t", CATALOGUE)
+
+    assert [(nic.id, nic.network_bandwidth_bytes_per_s) for nic in cluster.devices] == [
+        ("mlx5_6", None),
+        ("mlx5_7", None),
+        ("mlx5_8", None),
+        ("rocep9s0", None),
+    ]
+    assert said(RDMA_LINKS) == [
+        "mlx5_7 carries nothing (Init and LinkUp): the link is up, no subnet manager made the port active",
+        "mlx5_8 carries nothing (Down and Disabled)",
+    ]
+    assert "this says which ports are up, and no rates: give the output of ibstat as well" in cluster.warnings
+
+
 def test_ibstatus_below_a_matrix_gives_its_nics_their_rates():
     text = STATUS.format(name="mlx5_0", port=1, state="4: ACTIVE", physical="5: LinkUp", rate="200 Gb/sec (2X NDR)")
     cluster = parse_dump(f"{MATRIX}\n{text}", "t", CATALOGUE)

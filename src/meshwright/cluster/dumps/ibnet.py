@@ -139,6 +139,7 @@ def _placed(
     on_rails = [f"{hang} on several leaf switches (rails): the one with most of the node's ports is named"]
     warnings = [*(on_rails if rails else ()), *nameless]
     warnings += rates.warnings(switches, lambda node: label.get(node) or host.get(node, node))
+    warnings += rates.thin_leaves(switches, adapters, lambda node: label[node])
     if not placements:
         raise InputError(f"{where}: no adapter hangs on any switch")
     return Cluster(name=where, placements=placements, warnings=tuple(warnings))

@@ -1,4 +1,4 @@
-"""Links of an InfiniBand fabric that run slower than the others of their switch, by the rates that its dumps print."""
+"""Links of an InfiniBand fabric by the rates that its dumps print: slow ones, and leaves that have too few upwards."""
 
 import re
 from collections import Counter, defaultdict
@@ -80,6 +80,28 @@ class FabricRates:
         return [
             f"{counted(len(shown), 'link')} {verb} narrower or slower than others of the same switch: "
             f"{'; '.join(shown[:_SHOWN])}{more}"
+        ]
+
+    def thin_leaves(self, switches: Iterable[str], adapters: Iterable[str], called: Callable[[str], str]) -> list[str]:
+        """Return a warning of the switches whose links to other switches carry less than those to adapters.
+
+        Both as the links run; a switch without links to others, as where it is the only one, is not meant.
+        """
+        known, ends = set(switches), set(adapters)
+        up: dict[str, float] = defaultdict(float)
+        down: dict[str, float] = defaultdict(float)
+        for link in self._found.values():
+            nodes = {node for node, _ in link.ends}
+            for switch in nodes & known:
+                up[switch] += link.gbps if nodes <= known else 0.0
+                down[switch] += link.gbps if nodes & ends else 0.0
+        thin = [f"{called(s)} {100 * up[s] / down[s]:.0f} %" for s in up if 0 < up[s] < down[s]]
+        if not thin:
+            return []
+        more = f" and {len(thin) - _SHOWN} more" if len(thin) > _SHOWN else ""
+        return [
+            "links to other switches carry less than those to adapters, so that nodes share them on the way to nodes "
+            f"elsewhere: {', '.join(thin[:_SHOWN])}{more}"
         ]
 
 

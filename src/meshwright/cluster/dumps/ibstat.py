@@ -1,6 +1,6 @@
 """`ibstat` and `ibstatus`: the adapters of a host with the state and the rate of each port; also of several hosts.
 
-`ibdev2netdev` has a line for each port, with the state of its interface and no rate.
+`ibdev2netdev` has a line for each port, with the state of its interface and no rate; so has `rdma link`, with its own.
 
 It says nothing of GPUs: beside a matrix it gives the NICs their rates. The rate of a port that is not active says only
 what it fell back to.
@@ -29,9 +29,15 @@ _STATUS_KEYS = {"state": "State", "phys state": "Physical state", "rate": "Rate"
 _PORT_LINE = re.compile(
     r"^\s*(?P<name>[\w.-]{1,64}) port (?P<number>\d{1,3}) ==> (?P<interface>\S{1,64}) \((?P<state>Up|Down)\)", re.M
 )
+# rdma link: "link mlx5_0/1 lid 33 ... state ACTIVE physical_state LINK_UP netdev bond0"
+_RDMA_LINK = re.compile(
+    r"^\s*(?:\d+: )?link (?P<name>[\w.-]{1,64})/(?P<number>\d{1,3}) (?P<facts>.{0,200}?)"
+    r"\bstate (?P<state>[A-Z]\w{1,20}) physical_state (?P<physical>[A-Z]\w{1,20})",
+    re.M,
+)
 _FAILED = re.compile(r"stat of IB device '(?P<name>[\w.-]{1,64})' failed: (?P<why>.{1,80})")
 _RATE = re.compile(r"\d{1,5}(?:\.\d{1,3})?")
-_NO_RATES = "ibdev2netdev says which interfaces are up, and no rates: give the output of ibstat as well"
+_NO_RATES = "this says which ports are up, and no rates: give the output of ibstat as well"
 _NOTE = "states of ports show no GPUs: give the output of nvidia-smi topo -m or lstopo's XML as well"
 
 
@@ -68,7 +74,7 @@ class _Card:
 
 def looks_like_ibstat(text: str) -> bool:
     """Return whether a text holds an adapter and the state of a port of it."""
-    if _PORT_LINE.search(text):
+    if _PORT_LINE.search(text) or _RDMA_LINK.search(text):
         return True
     if _PORT_STATUS.search(text):
         return re.search(r"^\s*state:\s*\d: [A-Z]", text, re.M) is not None
@@ -80,7 +86,7 @@ def looks_like_ibstat(text: str) -> bool:
 def from_ibstat(text: str, where: str) -> Cluster:
     """Return the adapters of a host, or of each host that stands before the lines; states and rates are said."""
     lines = _lines(text)
-    heads = (_CARD, _PORT_STATUS, _PORT_LINE)
+    heads = (_CARD, _PORT_STATUS, _PORT_LINE, _RDMA_LINK)
     hosts = list(dict.fromkeys(line.host for line in lines if any(head.match(line.text) for head in heads)))
     parts = [(host, _of_host([line.text for line in lines if line.host == host], where)) for host in hosts]
     if len(parts) == 1:
@@ -135,11 +141,19 @@ def _cards_by_port(lines: Sequence[str]) -> list[_Card]:
 
 
 def _cards_by_line(lines: Sequence[str]) -> list[_Card]:
-    """Return the adapters of ibdev2netdev; an interface that is up may still have no link of RDMA."""
+    """Return the adapters of ibdev2netdev and of rdma link.
+
+    Of the first an interface that is up may still have no link of RDMA; in the second InfiniBand has an LID.
+    """
     cards: dict[str, _Card] = {}
     for match in filter(None, map(_PORT_LINE.match, lines)):
         state = "Down" if match["state"] == "Down" else ""
         cards.setdefault(match["name"], _Card(match["name"])).ports.append(_Port(match["number"], state))
+    for match in filter(None, map(_RDMA_LINK.match, lines)):
+        physical = "LinkUp" if match["physical"] == "LINK_UP" else match["physical"].capitalize()
+        layer = "InfiniBand" if re.search(r"\blid \d", match["facts"]) else ""
+        port = _Port(match["number"], match["state"].capitalize(), physical, layer)
+        cards.setdefault(match["name"], _Card(match["name"])).ports.append(port)
     return list(cards.values())
 
 

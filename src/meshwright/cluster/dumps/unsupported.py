@@ -35,7 +35,6 @@ KNOWN = (
         "mlxlink, of one port",
         "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
     ),
-    (r"^link \S+/\d+ (?:subnet_prefix \S+ .*)?state [A-Z]", "rdma link", "iblinkinfo, or " + LINKS),
     (r"^LLDP neighbors:", "lldpcli", "scontrol show topology, or ibnetdiscover"),
     (r"^Settings for \S+:\s*$", "ethtool", LINKS),
     (r"^\s*\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
