@@ -104,18 +104,23 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
                 rates.append(
                     Rate(what=f"{title['what'] or 'pair'} bandwidth", rate_bytes_per_s=value * 1e6, bytes=size)
                 )
-            elif size and value > 0 and collective:
-                payload = payload_of(size, collective, ranks, f"{where}:{number}")
-                rows.append(
-                    Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=value * 1e-6,
-                        dtype=dtype, element_bytes=WIDTHS[dtype])
-                )  # fmt: skip
-            elif size and value > 0 and _is_of_pairs(title["what"]):
-                rows.append(message("mpi", size, value * 1e-6))
             elif size and value > 0:
-                rows.append(Row(collective=None, backend="mpi", ranks=ranks, bytes=size, time_s=value * 1e-6))
+                rows.append(_osu_row(title["what"], collective, ranks, size, value * 1e-6, dtype, f"{where}:{number}"))
     close()
     return tables
+
+
+def _osu_row(
+    what: str, collective: str | None, ranks: int | None, size: int, time_s: float, dtype: str, at: str
+) -> Row:
+    """Return the row of a latency test: of a collective, of messages of pairs, or of what is not known."""
+    if collective:
+        payload = payload_of(size, collective, ranks, at)
+        return Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=time_s, dtype=dtype,
+                   element_bytes=WIDTHS[dtype])  # fmt: skip
+    if _is_of_pairs(what):
+        return message("mpi", size, time_s)
+    return Row(collective=None, backend="mpi", ranks=ranks, bytes=size, time_s=time_s)
 
 
 def _unjudged(words: str) -> str:
