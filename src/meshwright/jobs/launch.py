@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ..errors import InputError
 from ..units import counted
 from .engines.trainers import is_axolotls
-from .files.manifest import JobMachines
 from .keys import as_whole
 from .own_launchers import COMMANDS as OWN_LAUNCHERS
 from .own_launchers import own_launcher
@@ -110,6 +108,7 @@ class Launch:
     line: int = 0
     variables: dict[str, str] = field(default_factory=dict)  # that the script sets
     environment: dict[str, str] = field(default_factory=dict)  # those of them that the program sees
+    around: dict[str, Count] = field(default_factory=dict)  # of what starts the launcher: `srun`, a wrapper, machines
 
     @property
     def nodes(self) -> Count | None:
@@ -188,11 +187,11 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         launcher, options, arguments = own_words
     if launcher == "composer":  # composer/cli/launcher.py
         options = ["--nproc" if word == "-n" else word for word in options]
-    counts, doubts = _counts(words[:place], f"{one.where}")
-    mine, more = _counts(options, one.where)
+    around, doubts = counts_of(words[:place])
+    mine, more = counts_of(options)
     if launcher == "deepspeed" and "nodes" not in mine and "per_node" in mine and "hostfile" not in " ".join(options):
         mine["nodes"] = (1, "no --num_nodes")
-    counts |= mine
+    counts = around | mine
     gpus = as_whole(one.variables.get("SLURM_GPUS_PER_NODE"))
     if "per_node" not in mine and gpus and any(doubt.startswith(("nproc", "num_gpus")) for doubt in more):
         # the script asks its machine for it
@@ -203,12 +202,17 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
             value = as_whole(one.variables.get(name))
             if value is not None:
                 counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
+                around.setdefault(key, (value, f"#SBATCH {key.replace('_', ' ')} {value}"))
+        if gpus:
+            around.setdefault("per_node", (gpus, f"{counted(gpus, 'GPU')} a node"))
+    elif "--" in words[:place]:
+        around |= _of_wrapper(words[: words.index("--")])
     if words[program_at].rpartition("/")[2] in STARTERS:
         counts |= _of_environment(one)
     if not {"per_node", "world"} & counts.keys():
         counts |= _of_visible(launcher, words[program_at], options, one)
     for name, key in VARIABLES.get(launcher, ()):
-        if (value := as_whole(one.variables.get(name))) and not any(_is_count(doubt, key) for doubt in more):
+        if (value := as_whole(one.variables.get(name))) and not any(is_count(doubt, key) for doubt in more):
             counts.setdefault(key, (value, f"{name} {value}"))
     if "tasks" in counts and launcher in {"python", "srun"}:
         counts.setdefault("world", counts["tasks"])
@@ -224,7 +228,14 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         line=one.line,
         variables=dict(one.variables),
         environment=dict(one.environment),
+        around=around,
     )
+
+
+def _of_wrapper(words: Sequence[str]) -> dict[str, Count]:
+    """Return the GPUs of a node that a command of one's own asks for, before the launcher that it hands on."""
+    gpus = as_whole(flags_of(words).get("gpus"))
+    return {"per_node": (gpus, f"gpus {gpus}")} if gpus else {}
 
 
 def _of_run_train(program: str, one: Started) -> list[str]:
@@ -270,34 +281,9 @@ def _of_visible(launcher: str, command: str, options: Sequence[str], one: Starte
     return {"nodes": (1, "one node"), "per_node": per_node} if launcher != "torchrun" else {"per_node": per_node}
 
 
-def _is_count(doubt: str, key: str) -> bool:
+def is_count(doubt: str, key: str) -> bool:
     """Whether a doubt is of the flag that gives a count."""
     return COUNTS.get(doubt.partition(" ")[0].replace("_", "-")) == key
-
-
-def on_machines(launch: Launch, machines: JobMachines) -> Launch:
-    """Return a launch with the counts of a manifest's machines where the command leaves them open.
-
-    Raises InputError where the command says another number of nodes.
-    """
-    told, nodes, gpus = launch.nodes, machines.nodes, machines.gpus
-    if nodes and told is not None and told[0] != nodes and "nodes" in launch.counts and not told[1].startswith("no "):
-        of_pods = " with GPUs" if machines.told[0].endswith(("pod", "pods")) else ""
-        raise InputError(f"{machines.where}: {told[1]} contradicts {machines.told[0]}{of_pods}")
-    if launch.launcher == "python" and (gpus or 2) > 1 and not machines.starts_ranks:
-        return launch  # one rank or many: only the program knows
-    per_node = launch.per_node
-    if nodes is None and machines.total and per_node is not None and machines.total % per_node[0] == 0:
-        nodes = machines.total // per_node[0]
-    found: dict[str, Count] = {}
-    if nodes and "--standalone" not in launch.options:  # each node by itself
-        found["nodes"] = (nodes, machines.told[0] if machines.nodes else f"{machines.total} GPUs ({machines.where})")
-    if gpus:
-        found["per_node"] = (gpus, machines.told[1])
-    if not found and machines.total:
-        found["world"] = (machines.total, f"{machines.total} GPUs")
-    rest = [doubt for doubt in launch.unknown if not any(_is_count(doubt, key) for key in found)]
-    return replace(launch, counts={**found, **launch.counts}, unknown=tuple(rest))
 
 
 def _with_interpreter(words: Sequence[str]) -> list[str]:
@@ -412,7 +398,7 @@ def _by_deepspeed_alone(arguments: Sequence[str]) -> bool:
     return said and not any(MEGATRON_FLAG.match(word) or is_unknown(word) for word in words)
 
 
-def _counts(words: Sequence[str], where: str) -> tuple[dict[str, Count], list[str]]:
+def counts_of(words: Sequence[str]) -> tuple[dict[str, Count], list[str]]:
     """Return the counts that a launcher's flags give, and the flags that depend on something unknown."""
     found: dict[str, Count] = {}
     doubts: list[str] = []

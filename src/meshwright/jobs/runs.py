@@ -10,7 +10,6 @@ from .engines.openrlhf import is_supervised
 from .launch import (
     Launch,
     Owner,
-    on_machines,
     programs_of,
     read_command,
     starts_all,
@@ -18,6 +17,7 @@ from .launch import (
     training_commands,
 )
 from .nearby import nearby
+from .outside import on_machines
 from .shell.marks import shown
 from .shell.script import follow
 from .shell.state import ScriptOutcome

@@ -19,7 +19,7 @@ from .nearby import nearby
 from .programs import PythonPrograms
 from .shell.marks import shown
 
-CONFIG_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
+CONFIG_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".conf")
 
 
 @dataclass(slots=True)

@@ -343,3 +343,47 @@ def test_a_trial_of_determined_trains_on_its_slots(tmp_path):
 
     assert (found.engine, found.world, found.layout.zero, found.layout.mbs) == ("accelerate", 16, 0, 2)
     assert found.global_batch == 32
+
+
+# --- launchers that are started on several nodes from outside
+
+TUNE = "tune.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 --max_length 2048 --deepspeed z.json"
+STAGE = '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto"}'
+SLURM = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n#SBATCH --ntasks-per-node=1\n"
+WRAPPER = "python submit.py --num_nodes 4 --gpus 8 -- "
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (f"{WRAPPER}accelerate launch --num_processes 8", "num_processes 8 contradicts num_nodes 4 x gpus 8 = 32"),
+        (f"{WRAPPER}torchrun --nnodes 1 --nproc-per-node 8", "nnodes 1 contradicts num_nodes 4"),
+        (f"{WRAPPER}deepspeed --num_gpus 8", "no --num_nodes contradicts num_nodes 4"),
+        (f"{SLURM}srun accelerate launch --num_processes 8", "num_processes 8 contradicts #SBATCH nodes 4 x 8 GPUs"),
+        (f"{SLURM}srun torchrun --nnodes 1 --nproc-per-node 8", "nnodes 1 contradicts #SBATCH nodes 4"),
+        (
+            f"{SLURM}srun accelerate launch --num_machines 1 --num_processes 8",
+            "num_machines 1 .*contradicts #SBATCH nodes 4",
+        ),
+    ],
+)
+def test_a_launcher_of_one_node_that_is_started_on_several_is_a_contradiction(tmp_path, line, why):
+    files = {"run.sh": f"{line} {TUNE}\n", "z.json": STAGE}
+
+    with pytest.raises(InputError, match=why):
+        job(tmp_path, files)
+
+    assert job(tmp_path, files, gpus=32).world == 32
+
+
+@pytest.mark.parametrize(
+    ("line", "world"),
+    [
+        (f"{WRAPPER}accelerate launch --num_machines 4 --num_processes 32", 32),
+        (f"{WRAPPER}torchrun --nproc-per-node 8", 32),
+        (f"{SLURM}srun --nodes=1 --ntasks=1 accelerate launch --num_processes 8", 8),
+        (f"{SLURM}srun torchrun --nnodes 4 --nproc-per-node 8", 32),
+    ],
+)
+def test_a_launcher_that_says_the_nodes_it_is_started_on_is_none(tmp_path, line, world):
+    assert job(tmp_path, {"run.sh": f"{line} {TUNE}\n", "z.json": STAGE}).world == world

@@ -176,3 +176,20 @@ def test_what_only_the_running_job_knows_is_no_default(tmp_path):
     for flag in ("--num_nodes", "--train.micro_batch_size", "--precision"):
         with pytest.raises(InputError, match="is not set in the files"):
             job(tmp_path, {**files, "c.sh": words % f"{flag} $X"}, str(tmp_path / "c.sh"))
+
+
+OPEN = SCRATCH.replace("max_seq_length: 2048", "max_seq_length:")
+
+
+@pytest.mark.parametrize(("model", "tokens"), [("tiny-llama-1.1b", 2048), ("Llama-2-7b-hf", 4096), ("Gemma-7b", 4096)])
+def test_samples_of_no_length_are_cut_to_the_block_size_that_litgpt_has_for_the_model(tmp_path, model, tokens):
+    found = job(tmp_path, {"scratch.yaml": OPEN.replace("tiny-llama-1.1b", model)}, gpus=16)
+
+    assert found.seq_len == tokens
+    assert [text for text in found.assumed if text.startswith(f"samples of {tokens} tokens")]
+
+
+def test_the_length_of_a_model_whose_block_size_is_not_known_is_asked_for(tmp_path):
+    found = job(tmp_path, {"scratch.yaml": OPEN.replace("tiny-llama-1.1b", "Qwen3-8B")}, gpus=16)
+
+    assert found.seq_len is None

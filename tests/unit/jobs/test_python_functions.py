@@ -81,3 +81,28 @@ def test_settings_that_only_running_the_file_tells_are_no_defaults(tmp_path):
 
     with pytest.raises(InputError, match=r"OwnTrainer\.Config takes \*\*json\.load.*only running the file tells"):
         job(tmp_path, {}, f"{tmp_path}/registry.py:own", gpus=8)
+
+
+# --- registries that lie in a folder of another name
+
+BESIDE = """from torchtitan.trainer import Trainer
+from . import model_registry
+
+
+def FUNCTION() -> Trainer.Config:
+    return Trainer.Config(model_spec=model_registry("16B"), training=TrainingConfig(local_batch_size=4, seq_len=4096))
+"""
+
+
+def test_a_registry_in_a_folder_of_another_name_is_of_the_family_that_its_function_is_named_for(tmp_path):
+    found = job(tmp_path, {"config_registry.py": BESIDE.replace("FUNCTION", "deepseek_v3_16b_long")}, gpus=8)
+
+    assert found.model_name == "deepseek-v2-lite"
+    assert "the model deepseek-v2-lite: by the name of the function deepseek_v3_16b_long" in found.assumed
+
+
+@pytest.mark.parametrize("function", ["ours_16b", "deepseek_v3_lite_16b"])
+def test_a_function_of_no_known_family_leaves_the_model_open(tmp_path, function):
+    found = job(tmp_path, {"config_registry.py": BESIDE.replace("FUNCTION", function)}, gpus=8)
+
+    assert found.architecture is None

@@ -47,9 +47,32 @@ MEGATRON = """--num-layers 16 --hidden-size 2048 --num-attention-heads 16 --ffn-
         ("Qwen/Qwen2-57B-A14B", None),
         ("Qwen/Qwen2-VL-7B", None),
         ("llama3-8b-2layers", None),
+        ("someone/Qwen2.5-7B-4x-upcycled", None),
+        ("someone/EAGLE3-LLaMA3.1-Instruct-8B", None),
+        ("someone/Qwen3-8B_eagle3", None),
+        ("someone/Llama-3.1-8B-speculator", None),
     ],
 )
 def test_another_size_of_a_family_is_not_taken_for_the_one_in_the_catalogue(text, name):
+    assert catalogue_name(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Qwen/Qwen2.5-Coder-14B-Instruct", "qwen2.5-14b"),
+        ("Qwen/Qwen2-Math-7B", "qwen2.5-7b"),
+        ("Qwen/QwQ-32B-Preview", "qwen2.5-32b"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-30b-a3b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3-8b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", None),  # its output is not tied, as in Qwen2.5-1.5B
+        ("Qwen/Qwen2.5-Math-PRM-7B", None),  # another head
+        ("codellama/CodeLlama-7b-hf", None),  # another vocabulary
+        ("mistralai/Mistral-Nemo-Base-2407", "mistral-nemo-12b"),
+    ],
+)
+def test_a_model_trained_on_from_a_published_one_is_of_its_sizes_where_they_are_known_to_be_the_same(text, name):
     assert catalogue_name(text) == name
 
 

@@ -7,6 +7,7 @@ from ..draft import Draft, JobOptions
 from ..job import DEEPSPEED_INSIDE, Job
 from ..keys import Keys
 from ..objectives import read_objective
+from ..outside import each_once
 from ..savings import dtype_of
 from ..sources import Sources
 from ..tuning import BY_ENGINE, read_tuning
@@ -85,9 +86,10 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     processes = keys.whole("accelerate.num_processes", least=1)
     if sources.launch is not None:
         world_of(sources.launch, draft)
-    known = None if sources.machines is None else sources.machines.nodes
+    known, told = (None, "") if sources.machines is None else (sources.machines.nodes, sources.machines.told[0])
+    if known is None and sources.launch is not None and draft.question.gpus is None:
+        known, told = each_once(sources.launch) or (None, "")
     if machines is not None and known is not None and machines != known:  # a run of its own on each node
-        told = sources.machines.told[0] if sources.machines is not None else ""
         raise draft.refused(f"{keys.told('accelerate.num_machines')} contradicts {told}")
     alone = (keys.word("accelerate.distributed_type") or "").upper() in {"NO", "FALSE"}
     if alone and not keys.switch("accelerate.multi_gpu", default=False):  # accelerate/commands/launch.py: one process

@@ -35,6 +35,16 @@ FEW_BITS = {"nf4": "nf4", "nf4-dq": "nf4-nested", "fp4": "nf4", "fp4-dq": "nf4-n
 ADAPTED = {"query": True, "key": False, "value": True, "projection": False, "mlp": False, "head": False}
 SIZES = {"num_hidden_layers": ("n_layer", 16), "hidden_size": ("n_embd", 4096), "num_attention_heads": ("n_head", 32)}
 GATED = frozenset({"LLaMAMLP", "GemmaMLP", "LLaMAMoE"})
+# the longest sequence of LitGPT's own models (`block_size`), to which pretraining cuts its samples where no file says
+# another; not always that of the checkpoint: Gemma of 2024 has the default of 4096
+BLOCKS: tuple[tuple[str, int], ...] = (
+    (r"pythia-14m", 512),
+    (r"pythia-31m", 1024),
+    (r"pythia-.*|tiny-llama-1\.1b.*|falcon-(?:7b|40b|180b).*|open_llama_\d+b|olmo-[17]b-.*", 2048),
+    (r"llama-2-\d+b.*|gemma-[27]b(?:-it)?|olmo-2-1124-.*|stablelm-.*", 4096),
+    (r"llama-3-\d+b.*|gemma-2-\d+b.*", 8192),
+    (r"llama-3\.[123]-.*|gemma-3-1b.*", 131072),
+)
 
 
 def read(sources: Sources, question: JobOptions) -> Job:
@@ -171,6 +181,8 @@ def _model(draft: Draft, keys: Keys, method: str) -> None:
     if longest is not None and method != FROM_SCRATCH:
         draft.assume(f"{keys.told('train.max_seq_length')}: the longest sample is taken to have that many tokens")
     draft.seq_len = longest
+    if longest is None and method == FROM_SCRATCH:
+        draft.seq_len = _block_of(draft)
     own = [key for key, value in keys.values.items() if key.startswith("model_config.") and value is not None]
     if not any(key.rpartition(".")[2] in {"n_layer", "n_embd", "n_head"} for key in own):
         return
@@ -179,6 +191,17 @@ def _model(draft: Draft, keys: Keys, method: str) -> None:
     if longest is None and method == FROM_SCRATCH:
         draft.seq_len = _size(keys, "block_size") or 4096
     _sizes(draft, keys)
+
+
+def _block_of(draft: Draft) -> int | None:
+    """Return the tokens of a sample as the model that is named has them, None where its `block_size` is not known."""
+    plain = (draft.model_name or "").rpartition("/")[2].lower()
+    block = next((size for pattern, size in BLOCKS if re.fullmatch(pattern, plain)), None)
+    if block is not None:
+        draft.assume(
+            f"samples of {block} tokens: LitGPT's block_size of {draft.model_name}, as no max_seq_length is set"
+        )
+    return block
 
 
 def _size(keys: Keys, name: str) -> int | None:

@@ -13,6 +13,7 @@ from ..keys import Keys, dotted_keys
 from ..launch import Launch, flags_of, further_words
 from ..models import vocabulary_of
 from ..optimizers import momentum_of, read_optimizer, take_moments
+from ..outside import conflict
 from ..sources import Sources
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
 from .megatron_refusals import refuse_flags
@@ -169,7 +170,12 @@ def _per_node(keys: Keys) -> tuple[int, str] | None:
 
 
 def world_of(launch: Launch, draft: Draft) -> None:
-    """Set the ranks from the launcher's counts; what depends on something unknown is left to --gpus."""
+    """Set the ranks from the launcher's counts; what depends on something unknown is left to --gpus.
+
+    Raises InputError where the launcher contradicts what starts it, unless --gpus says the ranks.
+    """
+    if (told := conflict(launch)) is not None and draft.question.gpus is None:
+        raise draft.refused(f"{told}: --gpus says how many ranks train together")
     nodes = launch.nodes
     alone = launch.launcher in OF_ONE_NODE and launch.per_node is not None and not launch.unknown
     if nodes is None and alone and "world" not in launch.counts:

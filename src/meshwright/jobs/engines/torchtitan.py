@@ -120,6 +120,8 @@ def _model(draft: Draft, keys: Keys, sources: Sources) -> None:
     own = [model for model, place in TITAN.items() if place in {(part, flavor) for part in [name, *families[:1]]}]
     if own:
         draft.model_name = own[0]
+        if name is None and sources.python is not None and _family_of_function(sources) == TITAN[own[0]][0]:
+            draft.assume(f"the model {own[0]}: by the name of the function {sources.python[1]}")
         return
     if sources.python is not None:
         tries += [f"{part}-{flavor}" for part in families]
@@ -138,12 +140,29 @@ def _model(draft: Draft, keys: Keys, sources: Sources) -> None:
 
 
 def _families(sources: Sources) -> list[str]:
-    """Return the families of models that a registry is of: what it imports, and its folder where it imports from it."""
+    """Return the families of models that a registry is of: its folder where it imports from it, and what it imports.
+
+    Where the folder is called otherwise than a family of torchtitan's, the name of the function says the family.
+    """
     if sources.python is None:
         return []
     imported = re.findall(r"torchtitan\.models\.(\w+)", sources.python_text)
     beside = [sources.python_folder] if re.search(r"^from \.\w* import", sources.python_text, re.MULTILINE) else []
-    return [part for part in dict.fromkeys([*beside, *imported]) if part not in {"common", "utils"}]
+    told = [by_function] if (by_function := _family_of_function(sources)) else []
+    return [part for part in dict.fromkeys([*told, *beside, *imported]) if part not in {"common", "utils"}]
+
+
+def _family_of_function(sources: Sources) -> str | None:
+    """Return the family that a registry's function is named for ("llama3_8b"), None where its folder says the family.
+
+    A copy of a registry may lie in a folder of any name; the size must follow ("qwen3_vl_8b" is another family).
+    """
+    if sources.python is None or not re.search(r"^from \.\w* import", sources.python_text, re.MULTILINE):
+        return None
+    known, function = {family for family, _ in TITAN.values()}, sources.python[1]
+    if sources.python_folder in known:
+        return None
+    return next((family for family in sorted(known) if re.match(rf"{family}_\d", function)), None)
 
 
 def _size(flavor: str) -> str:

@@ -1,0 +1,65 @@
+"""What starts a launcher from outside on each node (machines of a manifest, `srun`, a command of one's own).
+
+It is held against what the launcher says itself: a launcher of one node that is started on several trains on each alone.
+"""
+
+from dataclasses import replace
+
+from ..errors import InputError
+from .files.manifest import JobMachines
+from .launch import Count, Launch, counts_of, flags_of, is_count
+
+
+def on_machines(launch: Launch, machines: JobMachines) -> Launch:
+    """Return a launch with the counts of a manifest's machines where the command leaves them open.
+
+    Raises InputError where the command says another number of nodes.
+    """
+    told, nodes, gpus = launch.nodes, machines.nodes, machines.gpus
+    if nodes and told is not None and told[0] != nodes and "nodes" in launch.counts and not told[1].startswith("no "):
+        of_pods = " with GPUs" if machines.told[0].endswith(("pod", "pods")) else ""
+        raise InputError(f"{machines.where}: {told[1]} contradicts {machines.told[0]}{of_pods}")
+    if launch.launcher == "python" and (gpus or 2) > 1 and not machines.starts_ranks:
+        return launch  # one rank or many: only the program knows
+    per_node = launch.per_node
+    if nodes is None and machines.total and per_node is not None and machines.total % per_node[0] == 0:
+        nodes = machines.total // per_node[0]
+    found: dict[str, Count] = {}
+    if nodes and "--standalone" not in launch.options:  # each node by itself
+        found["nodes"] = (nodes, machines.told[0] if machines.nodes else f"{machines.total} GPUs ({machines.where})")
+    if gpus:
+        found["per_node"] = (gpus, machines.told[1])
+    if not found and machines.total:
+        found["world"] = (machines.total, f"{machines.total} GPUs")
+    rest = [doubt for doubt in launch.unknown if not any(is_count(doubt, key) for key in found)]
+    return replace(launch, counts={**found, **launch.counts}, unknown=tuple(rest), around={**found, **launch.around})
+
+
+def conflict(launch: Launch) -> str | None:
+    """Return in words how a launcher contradicts the nodes that it is started on, None where it does not.
+
+    It does where it counts fewer nodes, or fewer ranks in all while it says no nodes. Sources: `torchrun --nnodes`,
+    huggingface/accelerate:commands/launch.py (--num_processes is of all machines, of which there is one by default).
+    """
+    nodes = each_once(launch)
+    if nodes is None:
+        return None
+    own, _ = counts_of(launch.options)
+    told = own.get("nodes") or (launch.nodes if launch.launcher == "deepspeed" else None)
+    if told is not None:
+        return f"{told[1]} contradicts {nodes[1]}" if told[0] < nodes[0] else None
+    ranks, each = own.get("world"), launch.around.get("per_node")
+    configured = flags_of(launch.options).keys() & {"config-file"}  # which may say the nodes
+    if launch.launcher != "accelerate" or ranks is None or each is None or configured:
+        return None
+    whole = nodes[0] * each[0]
+    return f"{ranks[1]} contradicts {nodes[1]} x {each[1]} = {whole} ranks" if ranks[0] < whole else None
+
+
+def each_once(launch: Launch) -> Count | None:
+    """Return the nodes, where there are several, on each of which a launcher of ranks is started once; else None."""
+    nodes = launch.around.get("nodes")
+    several = nodes is not None and nodes[0] > 1
+    tasks, of_node = (launch.around.get(name, (None, ""))[0] for name in ("tasks", "tasks_per_node"))
+    fewer = several and nodes is not None and tasks is not None and tasks < nodes[0]
+    return nodes if several and not fewer and of_node in {None, 1} else None
