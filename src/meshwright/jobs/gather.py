@@ -301,7 +301,8 @@ def _read_trainer(program: PythonProgram, sources: Sources, place: dict[str, Any
     if found is None and sources.launch is None and not sources.documents:
         raise InputError(f"{program.name}: makes no TrainingArguments; give the script that starts it")
     if found is not None:
-        ranks: dict[str, Any] = {name: found.pop(name) for name in ("num_machines", "num_processes") if name in found}
+        of_launcher = ("num_machines", "num_processes", "parallelism_config")  # what Accelerate's YAML says elsewhere
+        ranks: dict[str, Any] = {name: found.pop(name) for name in of_launcher if name in found}
         sources.documents.insert(0, Document(program.name, "python", found))
         if ranks:
             sources.documents.append(Document(program.name, "python", ranks))

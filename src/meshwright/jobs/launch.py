@@ -9,7 +9,7 @@ from .engines.trainers import is_axolotls
 from .keys import as_whole
 from .own_launchers import COMMANDS as OWN_LAUNCHERS
 from .own_launchers import own_launcher
-from .shell.calls import PYTHON, RUN_TRAIN
+from .shell.calls import PYTHON, RUN_TRAIN, component
 from .shell.marks import is_unknown, reasons, shown
 from .shell.state import Started
 
@@ -172,7 +172,7 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     """Return a command as a launch, None where it is no training of an engine that is known."""
     if one.words[0].rpartition("/")[2] in OF_FILES:
         return None
-    words = _with_interpreter(one.words)
+    words = _with_interpreter(component(one.words, STARTS_TASKS, OF_RANKS))
     place, launcher = _launcher(words)
     program_at = _program(words, place, launcher)
     if program_at is None:
@@ -197,7 +197,11 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         # the script asks its machine for it
         counts["per_node"] = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")
         more = [doubt for doubt in more if not doubt.startswith(("nproc", "num_gpus"))]
-    if any(word.rpartition("/")[2] == "srun" for word in words[:place]):
+    group = str(flags_of(words[:place]).get("het-group", "0"))
+    of_first = group == "0"  # whose nodes the script's variables say
+    if not of_first and "nodes" not in mine:
+        more = [*more, f"nodes of het-group {group}"]
+    if of_first and any(word.rpartition("/")[2] == "srun" for word in words[:place]):
         for name, key in SLURM:
             value = as_whole(one.variables.get(name))
             if value is not None:

@@ -1,6 +1,6 @@
 """What starts a launcher from outside on each node (machines of a manifest, `srun`, a command of one's own).
 
-It is held against what the launcher says itself: a launcher of one node that is started on several trains on each alone.
+It is held against what the launcher says itself: one for a single node, started on several, trains on each alone.
 """
 
 from dataclasses import replace

@@ -247,7 +247,9 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
     sources.called_missing = [name for outcome in outcomes for name in outcome.called_missing]
     commands = [one.words for outcome in outcomes for one in outcome.started]
     launch = sources.launch
-    if launch is None or not (launch.engine in BY_FILES or is_supervised(launch)):
+    if launch is None or not (
+        launch.engine in {*BY_FILES, "litgpt"} or is_supervised(launch)
+    ):  # `fabric run` starts it
         sources.unread = next((told for words in commands if (told := unread_command(words))), None)
     for words in commands:
         found = yaml_of_command(words)

@@ -23,8 +23,8 @@ PYTHON_SIGNS = (
     ("bridge", ("megatron.bridge", "WorkloadBaseConfig")),
     ("torchtitan", ("torchtitan", "Trainer.Config")),
     ("bridge", ("ConfigContainer",)),
+    ("huggingface", ("TrainingArguments(", "SFTConfig(", "deepspeed.initialize(")),  # with accelerate's own meshes
     ("torchtitan", ("TrainingConfig(", "ParallelismConfig(")),
-    ("huggingface", ("TrainingArguments(", "SFTConfig(", "deepspeed.initialize(")),
 )
 NEMO_SIGNS = frozenset(
     {"tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "megatron_amp_O2", "mcore_gpt"}
@@ -112,7 +112,7 @@ def of_document(document: Document) -> str | None:
     meshes = keys & {"distributed.tp_size", "distributed.dp_size"} and not is_picotron(keys)
     if meshes or heads & {"step_scheduler", "parallelizer", "autopipeline"}:
         return "automodel"
-    if heads & {"ConfigContainer", "perf_matrix"} or ("train" in heads and "model" in heads and "trainer" not in heads):
+    if heads & {"ConfigContainer", "perf_matrix"} or _is_bridge(heads, keys):
         return "bridge"
     if any(key.startswith(("ici_", "dcn_")) for key in keys) or heads & {
         "per_device_batch_size",
@@ -127,6 +127,13 @@ def of_document(document: Document) -> str | None:
     if any(key.rpartition(".")[2] in {"tensor_model_parallel_size", "micro_batch_size"} for key in keys):
         return "megatron"
     return None
+
+
+def _is_bridge(heads: frozenset[str], keys: set[str]) -> bool:
+    """Whether a file with a `model` and a `train` is Megatron-Bridge's: many programs have such files."""
+    last = {key.rpartition(".")[2] for key in keys}
+    own = NEMO_SIGNS | {"global_batch_size", "train_iters", "context_parallel_size", "seq_length"}
+    return {"train", "model"} <= heads and "trainer" not in heads and bool(last & own)
 
 
 def _is_nemo(data: Mapping[str, Any], keys: set[str]) -> bool:

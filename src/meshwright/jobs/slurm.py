@@ -13,6 +13,8 @@ SBATCH = {
     "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
     "gres": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
 }
+# what parts the components of a heterogeneous job; a script has the variables of the first
+COMPONENT = re.compile(r"^#SBATCH[ \t]+(?:hetjob|packjob)\b", re.MULTILINE)
 ARRAY = "job array"  # the name, which no variable can have, under which the tasks of an array stand among variables
 ARRAY_OPTION = re.compile(r"(?<!\S)(?:--array|-a)(?:[= \t]+)([\d,:-]+)")
 TASK = "SLURM_ARRAY_TASK_ID"
@@ -24,7 +26,8 @@ SHORT = {"-N": "nodes", "-n": "ntasks"}
 def directives(text: str, before: Mapping[str, object] = {}) -> dict[str, str]:
     """Return the variables that SLURM sets from the #SBATCH lines of a script; those set `before` count first."""
     found: dict[str, str] = {}
-    for line in re.findall(r"^#SBATCH[ \t]+(.+)$", text, re.MULTILINE):
+    first = COMPONENT.split(text, maxsplit=1)[0]
+    for line in re.findall(r"^#SBATCH[ \t]+(.+)$", first, re.MULTILINE):
         if array := ARRAY_OPTION.search(line):
             found |= array_variables(TASK, array[1])
         for key, value in re.findall(r"(--[\w-]+|-[Nn])(?:[= \t]+)([^\s#-][^\s#]*)", line):

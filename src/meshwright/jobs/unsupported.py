@@ -1,5 +1,6 @@
 """Configurations of trainers that are not read: each is refused by its own name, and never taken for another's."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,14 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
     ("fairseq2", r"(?:^|[./])fairseq2[./]"),
     ("nanochat", r"^scripts\.(?:base|mid|chat)_(?:train|sft|rl)$|(?:^|/)nanochat/"),
     ("GPT-NeoX", r"(?:^|/)deepy\.py$"),
+    ("EasyLM", r"(?:^|[./])EasyLM[./]"),
+    ("AXLearn", r"(?:^|[./])axlearn[./]"),
+    ("prime-rl", r"(?:^|[./])prime_rl[./]"),
+    ("AReaL", r"(?:^|[./])areal[./]"),
+    ("SkyRL", r"(?:^|[./])skyrl(?:_train)?[./]"),
+    ("VeOmni", r"(?:^|[./])veomni[./]"),
+    ("ROLL", r"(?:^|/)start_(?:rlvr|agentic|sft|dpo|distill)_(?:\w+_)?pipeline\.py$"),
+    ("MaxDiffusion", r"(?:^|[./])maxdiffusion[./]"),
 )
 # commands that start a training by themselves, with the words that may follow them
 COMMANDS: tuple[tuple[str, str, str], ...] = (
@@ -35,6 +44,10 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("TRL beyond its SFTTrainer", "trl", r"dpo|grpo|kto|orpo|cpo|bco|ppo|rloo|gkd|reward"),
     ("ColossalAI", "colossalai", r"run"),
     ("fairseq2", "fairseq2", r"lm|wav2vec2|asr|mt|hg"),
+    ("Oumi", "oumi", r"train|distributed|launch"),
+    ("Cosmos-RL", "cosmos-rl", r"--config(?:=.*)?"),
+    ("Lightning Fabric", "fabric", r"run"),
+    *(("prime-rl", own, r"@") for own in ("sft", "rl", "trainer")),
 )
 # what a program imports of a trainer that is not read
 PYTHON: tuple[tuple[str, str], ...] = (
@@ -53,6 +66,26 @@ PYTHON: tuple[tuple[str, str], ...] = (
         "TRL beyond its SFTTrainer",
         r"\b(?:DPO|GRPO|PPO|KTO|ORPO|CPO|BCO|RLOO|GKD|XPO|PRM|NashMD|OnlineDPO|Reward)Config\(",
     ),
+)
+# keys that stand together in the files of a trainer that is not read; under dotted names, or of the first level
+MARKS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("prime-rl", frozenset({"trainer", "orchestrator"})),
+    ("prime-rl", frozenset({"deployment.num_train_nodes"})),
+    ("prime-rl", frozenset({"model.name", "data.seq_len", "data.batch_size", "optim"})),
+    ("AReaL", frozenset({"allocation_mode", "experiment_name"})),
+    ("AReaL", frozenset({"gconfig", "actor"})),
+    ("Oumi", frozenset({"model.model_name", "training.trainer_type"})),
+    ("Cosmos-RL", frozenset({"train.train_batch_per_replica"})),
+    ("Cosmos-RL", frozenset({"policy.parallelism"})),
+    ("VeOmni", frozenset({"model", "train.data_parallel_mode"})),
+    ("VeOmni", frozenset({"model", "train.ulysses_parallel_size"})),
+    ("VeOmni", frozenset({"model", "train.accelerator"})),
+    ("ROLL", frozenset({"actor_train", "actor_infer"})),
+    ("ROLL", frozenset({"actor_train.strategy_args"})),
+    ("SkyRL", frozenset({"trainer.policy.model.path"})),
+    ("torchforge", frozenset({"actors", "services"})),
+    ("MaxDiffusion", frozenset({"pretrained_model_name_or_path", "ici_fsdp_parallelism"})),
+    ("trlX", frozenset({"method", "train", "tokenizer", "model"})),
 )
 LEVANTER = re.compile(r"trainer\.(?:mp$|mesh\.|per_device_parallelism$|model_axis_size$)")  # its keys of a trainer
 # packages whose TrainingArguments and SFTConfig have Hugging Face's names and other settings
@@ -139,4 +172,5 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
     ):
         if found:
             return name
-    return None
+    names = plain | {start for key in flat_keys for start in itertools.accumulate(key.split("."), "{}.{}".format)}
+    return next((name for name, marks in MARKS if marks <= names), None)

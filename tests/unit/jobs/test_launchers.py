@@ -387,3 +387,35 @@ def test_a_launcher_of_one_node_that_is_started_on_several_is_a_contradiction(tm
 )
 def test_a_launcher_that_says_the_nodes_it_is_started_on_is_none(tmp_path, line, world):
     assert job(tmp_path, {"run.sh": f"{line} {TUNE}\n", "z.json": STAGE}).world == world
+
+
+# --- several commands under one launcher, and several components of a job
+
+DEEP = f"{TUNE} --bf16"
+HETEROGENEOUS = """#!/bin/bash
+#SBATCH --nodes=4 --gpus-per-node=8
+#SBATCH hetjob
+#SBATCH --nodes=1 --gpus-per-node=2
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "world"),
+    [
+        (f"srun --het-group=0 torchrun --nproc-per-node 8 {DEEP} : --het-group=1 python judge.py --max_length 7", 32),
+        (f"mpirun -np 1 python watch.py : -np 16 python {DEEP}", 16),
+    ],
+)
+def test_words_behind_a_colon_are_another_commands(tmp_path, line, world):
+    found = job(tmp_path, {"run.sh": f"{HETEROGENEOUS}{line}\n", "z.json": STAGE})
+
+    assert (found.world, found.seq_len) == (world, 2048)
+
+
+def test_nodes_of_another_component_of_a_job_are_not_those_of_the_first(tmp_path):
+    line = f"srun --het-group=0 python judge.py : --het-group=1 torchrun --nproc-per-node 2 {DEEP}\n"
+
+    found = job(tmp_path, {"run.sh": HETEROGENEOUS + line, "z.json": STAGE})
+
+    assert found.world is None
+    assert "nodes of het-group 1 is known only where the job runs" in found.notes

@@ -100,7 +100,8 @@ def test_a_flag_whose_file_is_read_is_not_ignored(tmp_path):
 
 
 def test_settings_of_deepspeed_in_a_file_of_another_ending_are_read(tmp_path):
-    text = f"accelerate launch --use_deepspeed --deepspeed_config_file conf/zero3_own.conf tune.py {TRAINER} --max_length 9\n"
+    text = "accelerate launch --use_deepspeed --deepspeed_config_file conf/zero3_own.conf tune.py "
+    text += f"{TRAINER} --max_length 9\n"
     settings = '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}'
 
     found = job(tmp_path, {"run.sh": text, "conf/zero3_own.conf": settings}, str(tmp_path / "run.sh"), gpus=8)

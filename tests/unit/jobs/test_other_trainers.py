@@ -32,6 +32,13 @@ from tests.unit.jobs.test_strangers import MEGATRON, job
         ("torchrun --nproc-per-node 8 src/scripts/train/sft/Olmo-3-7B.py train run cluster", "OLMo-core"),
         ("torchrun --nproc-per-node 8 src/scripts/official/OLMo2-32B.py train run", "OLMo-core"),
         ("torchrun --nproc-per-node 8 mine.py train run --trainer.max_duration.value=1", "OLMo-core"),
+        ("uv run sft @ configs/sft.toml --run.name mine", "prime-rl"),
+        ("python -m EasyLM.models.llama.llama_train --mesh_dim=1,-1,1", "EasyLM"),
+        ("python3 -m axlearn.common.launch_trainer_main --module=text.gpt.c4_trainer --config=fuji-7B-v2", "AXLearn"),
+        ("uv run -m skyrl_train.entrypoints.main_base trainer.strategy=fsdp2", "SkyRL"),
+        ("torchrun --nproc_per_node 8 -m oumi train -c sft.yaml", "Oumi"),
+        ("oumi distributed torchrun -m oumi train -c sft.yaml", "Oumi"),
+        ("fabric run --devices 8 --num-nodes 2 own.py", "Lightning Fabric"),
         ("composer install", None),
         ("pip install verl", None),
     ],
@@ -63,6 +70,21 @@ def test_a_command_that_a_here_document_holds_is_followed(tmp_path):
         ("_target_: verl.workers.config.FSDPActorConfig\nfsdp_config: {fsdp_size: -1}\n", "verl"),
         ("trainer: {mp: 'p=f32,c=bfloat16', train_batch_size: 512, model_axis_size: 4}\n", "Levanter"),
         ("trainer: {data_parallelism: fsdp, dtype: bfloat16}\ngang: {tensor_parallel_size: 2}\n", "fairseq2"),
+        ("trainer: {optim: {lr: 1e-6}}\norchestrator: {batch_size: 128}\n", "prime-rl"),
+        ("model: {name: a}\ndata: {seq_len: 4096, batch_size: 8}\noptim: {lr: 1e-5}\n", "prime-rl"),
+        ("experiment_name: a\nallocation_mode: sglang.d4p1t1+d4p1t1\n", "AReaL"),
+        ("model: {model_name: a}\ntraining: {trainer_type: TRL_SFT, per_device_train_batch_size: 2}\n", "Oumi"),
+        ("policy: {parallelism: {tp_size: 2}}\ntrain: {epoch: 2}\n", "Cosmos-RL"),
+        (
+            "model: {model_path: a}\ntrain: {global_batch_size: 8, micro_batch_size: 1, data_parallel_mode: fsdp2}\n",
+            "VeOmni",
+        ),
+        ("actor_train: {strategy_args: {strategy_config: {tensor_model_parallel_size: 1}}}\n", "ROLL"),
+        ("pretrained_model_name_or_path: a\nici_fsdp_parallelism: 8\nper_device_batch_size: 1\n", "MaxDiffusion"),
+        (
+            "trainer: {model: {name: qwen3}}\nservices: {policy: {procs: 2}}\nactors: {trainer: {procs: 8}}\n",
+            "torchforge",
+        ),
         ("grpo: {num_prompts_per_step: 32}\npolicy: {megatron_cfg: {tensor_model_parallel_size: 1}}\n", "NeMo RL"),
     ],
 )
@@ -129,6 +151,11 @@ def test_converters_that_are_not_priced_as_they_are_are_named(tmp_path, converte
     found = read_job([f"{file}:job"], JobOptions(gpus=8))
 
     assert any(told in text for text in found.ignored)
+
+
+def test_a_file_with_a_model_and_a_train_alone_is_not_megatron_bridges(tmp_path):
+    with pytest.raises(InputError, match="no engine's configuration is recognised"):
+        job(tmp_path, {"a.yaml": "model: {width: 512}\ntrain: {epochs: 3}\n"}, gpus=8)
 
 
 def test_a_trainer_on_lightning_is_not_taken_for_nemo(tmp_path):

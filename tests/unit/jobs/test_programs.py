@@ -465,3 +465,29 @@ def test_gradients_of_a_nemo_program_add_up_in_the_type_that_its_precision_says(
     )
 
     assert job(tmp_path, {"train.py": changed}).half_sums is True
+
+
+# --- Accelerate's mesh in a program
+
+MESHED = """from accelerate.utils import ParallelismConfig
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+mesh = MESH
+args = TrainingArguments(output_dir="o", per_device_train_batch_size=2, bf16=True, fsdp="full_shard",
+                         parallelism_config=mesh)
+trainer = Trainer(model=AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-8B"), args=args)
+trainer.train()
+"""
+
+
+def test_the_mesh_that_a_program_hands_to_its_arguments_splits_the_ranks(tmp_path):
+    mesh = "ParallelismConfig(dp_replicate_size=2, dp_shard_size=2, tp_size=2, cp_size=2)"
+
+    found = job(tmp_path, {"own.py": MESHED.replace("MESH", mesh, 1)}, gpus=16)
+
+    layout = found.layout
+    assert (layout.tp, layout.cp, layout.dp, layout.replicas, found.global_batch) == (2, 2, 4, 2, 8)
+
+
+def test_a_mesh_that_only_the_running_program_knows_is_no_mesh_of_one(tmp_path):
+    with pytest.raises(InputError, match="its degrees are known only where the job runs"):
+        job(tmp_path, {"own.py": MESHED.replace("MESH", "ParallelismConfig(**given())", 1)}, gpus=16)

@@ -150,3 +150,23 @@ def test_the_name_that_a_model_of_swift_calls_itself_is_not_the_model(tmp_path):
 def test_a_way_of_swift_to_train_some_weights_that_is_not_known_is_refused(tmp_path):
     with pytest.raises(InputError, match="tuner-type vera: expected full or lora"):
         job(tmp_path, {"run.sh": f"NPROC_PER_NODE=8 {SWIFT.strip()} --tuner_type vera\n"})
+
+
+OF_TESTS = """ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}
+MODEL_ARGS: {--num-layers: 24, --hidden-size: 2048, --num-attention-heads: 16, --seq-length: 1024, --vocab-size: 32000,
+  --max-position-embeddings: 1024, --micro-batch-size: 2, --global-batch-size: 32, --tensor-model-parallel-size: 2,
+  --pipeline-model-parallel-size: 2, --use-distributed-optimizer: true, --bf16: true}
+"""
+
+
+def test_flags_that_megatrons_tests_keep_in_a_yaml_are_its_flags(tmp_path):
+    found = job(tmp_path, {"model_config.yaml": OF_TESTS}, gpus=8)
+
+    assert (found.engine, found.layout.tp, found.layout.pp, found.layout.dp, found.layout.zero) == (
+        "megatron",
+        2,
+        2,
+        2,
+        1,
+    )
+    assert (found.global_batch, found.seq_len, found.layout.mbs, found.precision) == (32, 1024, 2, "bf16")

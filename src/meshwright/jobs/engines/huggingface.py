@@ -110,13 +110,15 @@ def _model(draft: Draft, keys: Keys) -> None:
 
 def _mesh(draft: Draft, keys: Keys) -> None:
     """Set the degrees of an Accelerate parallelism_config, or DeepSpeed's tensor and sequence parallelism."""
+    if doubt := keys.doubtful("accelerate.parallelism_config"):
+        raise draft.refused(f"{doubt}: its degrees are known only where the job runs: say them with --layout")
     prefix = "accelerate.parallelism_config.parallelism_config_"
     short = "accelerate.parallelism_config."
     draft.degree("tp", keys, f"{prefix}tp_size", f"{short}tp_size", "deepspeed.tensor_parallel.autotp_size", default=1)
     draft.degree("cp", keys, f"{prefix}cp_size", f"{short}cp_size", default=1)
     copies = keys.whole(f"{prefix}dp_replicate_size", f"{short}dp_replicate_size", least=1)
     shards = keys.whole(f"{prefix}dp_shard_size", f"{short}dp_shard_size", least=1)
-    ulysses = keys.whole(f"{prefix}sp_size", "deepspeed.sequence_parallel_size", least=1)
+    ulysses = keys.whole(f"{prefix}sp_size", f"{short}sp_size", "deepspeed.sequence_parallel_size", least=1)
     if ulysses is not None and ulysses > 1:
         draft.put("cp", ulysses, f"sequence parallelism (Ulysses) {ulysses}")
         draft.ignore(f"sequence parallelism of {ulysses}: Ulysses's all-to-alls are priced as context parallelism")

@@ -28,6 +28,12 @@ HARMLESS = (
     r"(?:.*\.)?(?:\(\)|\[\])|parallelism\.save_parallelism_file|activation_checkpoint\.(?:early_stop|per_op_sac.*)",
     r"(?:comm|checkpointer|lr_scheduler|trainer|dump_folder|module|config|override)(?:\..*)?|comm_mode|env",
 )
+# flavors that are read by their sizes and not written
+FLAVORS = TITAN | {
+    "llama4-scout": ("llama4", "17bx16e"),
+    "llama4-maverick": ("llama4", "17bx128e"),
+    "deepseek-v2": ("deepseek_v3", "236B"),
+}
 SCHEDULES = {
     "1f1b": "1f1b",
     "gpipe": "gpipe",
@@ -117,10 +123,10 @@ def _model(draft: Draft, keys: Keys, sources: Sources) -> None:
         keys.raw("model_spec.()")
     tries = [f"{name}-{flavor}", f"{name} {flavor}"] if name and flavor else []
     families = _families(sources)
-    own = [model for model, place in TITAN.items() if place in {(part, flavor) for part in [name, *families[:1]]}]
+    own = [model for model, place in FLAVORS.items() if place in {(part, flavor) for part in [name, *families[:1]]}]
     if own:
         draft.model_name = own[0]
-        if name is None and sources.python is not None and _family_of_function(sources) == TITAN[own[0]][0]:
+        if name is None and sources.python is not None and _family_of_function(sources) == FLAVORS[own[0]][0]:
             draft.assume(f"the model {own[0]}: by the name of the function {sources.python[1]}")
         return
     if sources.python is not None:
@@ -159,7 +165,7 @@ def _family_of_function(sources: Sources) -> str | None:
     """
     if sources.python is None or not re.search(r"^from \.\w* import", sources.python_text, re.MULTILINE):
         return None
-    known, function = {family for family, _ in TITAN.values()}, sources.python[1]
+    known, function = {family for family, _ in FLAVORS.values()}, sources.python[1]
     if sources.python_folder in known:
         return None
     return next((family for family in sorted(known) if re.match(rf"{family}_\d", function)), None)

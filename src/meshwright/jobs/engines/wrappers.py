@@ -41,6 +41,7 @@ PRIMUS_TITAN: Mapping[str, Any] = {
     **{"activation_checkpoint.mode": "selective", "activation_checkpoint.selective_ac_option": "op"},
 }
 PRIMUS_HARMLESS = (r"(?:(?:file-|stderr-)?sink-level|disable-last.*)",)
+MODEL_ARGS = "MODEL_ARGS"  # flags of pretrain_gpt.py, as NVIDIA/Megatron-LM:tests/functional_tests keeps them
 VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::([^${}]*))?\}")
 
 
@@ -76,7 +77,7 @@ def with_swift(values: dict[str, Any], sources: Sources) -> tuple[str, ...]:
 
 
 def unwrap(sources: Sources) -> None:
-    """Put the arguments that a Primus YAML gives to its engine in the place of that file."""
+    """Put the arguments that a wrapper's YAML gives to its engine in the place of that file."""
     for document in tuple(sources.documents):
         inner = _unwrapped(document, sources)
         if inner is not document and document in sources.documents:
@@ -84,10 +85,13 @@ def unwrap(sources: Sources) -> None:
 
 
 def _unwrapped(document: Document, sources: Sources) -> Document:
-    """Return the arguments that a Primus YAML gives to its engine, any other document as it is.
+    """Return the arguments that a YAML of Primus or of Megatron's own tests gives to its engine, any other as it is.
 
     Raises InputError where it trains with several modules or for an engine that is not read.
     """
+    if isinstance(flags := document.data.get(MODEL_ARGS), Mapping):
+        settings = {str(flag).lstrip("-").replace("-", "_"): value for flag, value in flags.items()}
+        return Document(document.name, document.kind, settings, document.path)
     modules = document.data.get("modules")
     if not isinstance(modules, Mapping):
         return document

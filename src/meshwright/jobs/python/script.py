@@ -26,6 +26,7 @@ NEMO_ARGUMENTS = ("model", "data", "trainer", "log", "resume", "optim", "peft")
 ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"})
 # packages whose classes of these names are Hugging Face's own, or made of them
 TRANSFORMERS = frozenset({"transformers", "trl", "unsloth", "alignment", "llamafactory", "swift", "axolotl"})
+MESH = "ParallelismConfig"  # of Accelerate, handed to TrainingArguments
 LENGTHS = frozenset({"max_length", "max_seq_length"})  # of a sequence, in TRL's releases
 FROM_HUB = ("from_pretrained", "from_config")
 UNSLOTH = re.compile(r"(?:^|\.)Fast(?:Language|Vision)?Model\.")
@@ -265,6 +266,9 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
     for key, inner in value.items():
         if isinstance(inner, dict):
             found[key] = _plain(inner)
+        elif isinstance(inner, PythonCall) and inner.last == MESH and "**" not in inner.fields and not inner.args:
+            degrees = {name: value for name, value in inner.fields.items() if name != "_target_"}
+            found[key] = {f"{key}_{name}": value for name, value in _plain(degrees).items()}  # as in its YAML
         elif isinstance(inner, PythonCall):
             found[key] = unknown(f"{inner.name}()")
         elif isinstance(inner, list):

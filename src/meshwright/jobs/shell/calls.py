@@ -3,7 +3,7 @@
 import itertools
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...errors import InputError
 
@@ -90,3 +90,20 @@ def handed_variables(fields: Sequence[str]) -> dict[str, str]:
             if equals and handed and re.fullmatch(r"[A-Za-z_]\w*", name):
                 found[name] = value
     return found
+
+
+def component(words: Sequence[str], starters: Collection[str], of_ranks: Collection[str]) -> Sequence[str]:
+    """Return the command of `srun ... : ...` or `mpirun ... : ...` that trains; any other command as it is.
+
+    That is the part with a launcher `of_ranks`, else with the most tasks; `starters` are the commands with such parts.
+    """
+    if ":" not in words or words[0].rpartition("/")[2] not in starters:
+        return words
+    ends = [place for place, word in enumerate(words) if word == ":"]
+    parts = [words[begin + 1 : end] for begin, end in itertools.pairwise([0, *ends, len(words)])]
+
+    def weight(part: Sequence[str]) -> tuple[bool, int]:
+        tasks = re.search(r"(?<!\S)(?:-np?|--ntasks)[ =](\d{1,9})", " ".join(part))
+        return bool({word.rpartition("/")[2] for word in part} & set(of_ranks)), int(tasks[1]) if tasks else 0
+
+    return [words[0], *max(parts, key=weight)]
