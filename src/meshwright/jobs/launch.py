@@ -187,8 +187,8 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         launcher, options, arguments = own_words
     if launcher == "composer":  # composer/cli/launcher.py
         options = ["--nproc" if word == "-n" else word for word in options]
-    around, doubts = counts_of(words[:place])
-    mine, more = counts_of(options)
+    around, doubts = flagged_counts(words[:place])
+    mine, more = flagged_counts(options)
     if launcher == "deepspeed" and "nodes" not in mine and "per_node" in mine and "hostfile" not in " ".join(options):
         mine["nodes"] = (1, "no --num_nodes")
     counts = around | mine
@@ -198,19 +198,11 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         counts["per_node"] = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")
         more = [doubt for doubt in more if not doubt.startswith(("nproc", "num_gpus"))]
     group = str(flags_of(words[:place]).get("het-group", "0"))
-    of_first = group == "0"  # whose nodes the script's variables say
-    if not of_first and "nodes" not in mine:
+    if group == "0":
+        of_slurm = _of_slurm(words[:place], one)
+        counts, around = of_slurm | counts, {**of_slurm, **_asked_gpus(words[:place], one), **around}
+    elif "nodes" not in mine:  # the script's variables say the nodes of the first
         more = [*more, f"nodes of het-group {group}"]
-    if of_first and any(word.rpartition("/")[2] == "srun" for word in words[:place]):
-        for name, key in SLURM:
-            value = as_whole(one.variables.get(name))
-            if value is not None:
-                counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
-                around.setdefault(key, (value, f"#SBATCH {key.replace('_', ' ')} {value}"))
-        if gpus:
-            around.setdefault("per_node", (gpus, f"{counted(gpus, 'GPU')} a node"))
-    elif "--" in words[:place]:
-        around |= _of_wrapper(words[: words.index("--")])
     if words[program_at].rpartition("/")[2] in STARTERS:
         counts |= _of_environment(one)
     if not {"per_node", "world"} & counts.keys():
@@ -236,10 +228,24 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     )
 
 
-def _of_wrapper(words: Sequence[str]) -> dict[str, Count]:
-    """Return the GPUs of a node that a command of one's own asks for, before the launcher that it hands on."""
-    gpus = as_whole(flags_of(words).get("gpus"))
-    return {"per_node": (gpus, f"gpus {gpus}")} if gpus else {}
+def _of_slurm(words: Sequence[str], one: Started) -> dict[str, Count]:
+    """Return the nodes and tasks that `srun` takes from the #SBATCH lines of its script; none without it."""
+    if not any(word.rpartition("/")[2] == "srun" for word in words):
+        return {}
+    return {
+        key: (value, f"#SBATCH {key.replace('_', ' ')} {value} ({one.where})")
+        for name, key in SLURM
+        if (value := as_whole(one.variables.get(name))) is not None
+    }
+
+
+def _asked_gpus(words: Sequence[str], one: Started) -> dict[str, Count]:
+    """Return the GPUs of a node that `srun`'s script, or a command of one's own before `--`, asks for."""
+    if "--" in words:
+        gpus, told = as_whole(flags_of(words[: list(words).index("--")]).get("gpus")), "gpus {}"
+    else:
+        gpus, told = as_whole(one.variables.get("SLURM_GPUS_PER_NODE")), "{} GPUs a node"
+    return {"per_node": (gpus, told.format(gpus))} if gpus else {}
 
 
 def _of_run_train(program: str, one: Started) -> list[str]:
@@ -402,7 +408,7 @@ def _by_deepspeed_alone(arguments: Sequence[str]) -> bool:
     return said and not any(MEGATRON_FLAG.match(word) or is_unknown(word) for word in words)
 
 
-def counts_of(words: Sequence[str]) -> tuple[dict[str, Count], list[str]]:
+def flagged_counts(words: Sequence[str]) -> tuple[dict[str, Count], list[str]]:
     """Return the counts that a launcher's flags give, and the flags that depend on something unknown."""
     found: dict[str, Count] = {}
     doubts: list[str] = []

@@ -1,13 +1,13 @@
-"""What starts a launcher from outside on each node (machines of a manifest, `srun`, a command of one's own).
+"""Outside of a launcher: what starts it on each node (machines of a manifest, `srun`, a command of one's own).
 
-It is held against what the launcher says itself: one for a single node, started on several, trains on each alone.
+That is held against what the launcher says itself: one for a single node, started on several, trains on each alone.
 """
 
 from dataclasses import replace
 
 from ..errors import InputError
 from .files.manifest import JobMachines
-from .launch import Count, Launch, counts_of, flags_of, is_count
+from .launch import Count, Launch, flagged_counts, flags_of, is_count
 
 
 def on_machines(launch: Launch, machines: JobMachines) -> Launch:
@@ -44,7 +44,7 @@ def conflict(launch: Launch) -> str | None:
     nodes = each_once(launch)
     if nodes is None:
         return None
-    own, _ = counts_of(launch.options)
+    own, _ = flagged_counts(launch.options)
     told = own.get("nodes") or (launch.nodes if launch.launcher == "deepspeed" else None)
     if told is not None:
         return f"{told[1]} contradicts {nodes[1]}" if told[0] < nodes[0] else None

@@ -359,7 +359,7 @@ WRAPPER = "python submit.py --num_nodes 4 --gpus 8 -- "
         (f"{WRAPPER}accelerate launch --num_processes 8", "num_processes 8 contradicts num_nodes 4 x gpus 8 = 32"),
         (f"{WRAPPER}torchrun --nnodes 1 --nproc-per-node 8", "nnodes 1 contradicts num_nodes 4"),
         (f"{WRAPPER}deepspeed --num_gpus 8", "no --num_nodes contradicts num_nodes 4"),
-        (f"{SLURM}srun accelerate launch --num_processes 8", "num_processes 8 contradicts #SBATCH nodes 4 x 8 GPUs"),
+        (f"{SLURM}srun accelerate launch --num_processes 8", r"contradicts #SBATCH nodes 4 \(run.sh\) x 8 GPUs"),
         (f"{SLURM}srun torchrun --nnodes 1 --nproc-per-node 8", "nnodes 1 contradicts #SBATCH nodes 4"),
         (
             f"{SLURM}srun accelerate launch --num_machines 1 --num_processes 8",
