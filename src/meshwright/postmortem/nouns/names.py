@@ -22,6 +22,7 @@ _COLLECTIVES = {
     *("batch_isend_irecv", "broadcast", "reduce", "gather", "scatter"),
 }
 WATCHDOG_OF_SERVER = r"[Ww]atchdog timeout \(self\.watchdog_timeout=(?P<after>\d+)(?!.*soft=True)"  # SGLang's
+LOADER_WORKER = r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\)"  # torch's error of the rank that lost it
 # each rank may bring another amount, or only the root has a buffer
 UNEVEN = {
     *("all_to_all", "gather", "scatter", "send", "recv", "barrier", "monitored_barrier", "coalesced"),

@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
 from ..nouns.identities import ChildProcess, Environment, RankIdentity, Spoke, Torchrun
-from ..nouns.names import bus_number, same_bus
+from ..nouns.names import LOADER_WORKER, bus_number, same_bus
 from ..nouns.world import world_of
 from .devices import NamedDevice, counted_place, names_of_device, near, number_in_path, rank_of_device, ranks_of_address
 from .hosts import ranks_by_number, ranks_of_host
 
 _WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
+_LOADER_WORKER = re.compile(LOADER_WORKER)
 
 
 def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> Failure:
@@ -62,19 +63,33 @@ def _of_process(pid: int, fitting: Sequence[RankIdentity], facts: list[Fact]) ->
 def with_said_again(found: Sequence[Failure]) -> list[Failure]:
     """Return the faults, the end of one process for memory with the rank that the same word names in another line.
 
-    Ray's agent counts whom it killed on a host; the error that its driver prints names the process.
+    Ray's agent counts whom it killed on a host; the error that its driver prints names the process. The kernel names a
+    loader's worker by its number, and so does the error of the rank whose worker it was.
     """
     ranks: dict[str, set[int | None]] = {}
     for fault in found:
         if fault.kind == "host_memory" and fault.pid is not None:
             ranks.setdefault(fault.what, set()).add(fault.rank)
     told = {what: next(iter(own)) for what, own in ranks.items() if len(own) == 1}
+    workers = _ranks_of_workers(found)
     return [
         replace(fault, rank=rank)
-        if (rank := told.get(fault.what)) is not None and fault.kind == "host_memory" and _is_of_one(fault)
+        if fault.kind == "host_memory"
+        and fault.rank is None
+        and (rank := told.get(fault.what) if _is_of_one(fault) else workers.get(fault.pid)) is not None
         else fault
         for fault in found
     ]
+
+
+def _ranks_of_workers(found: Sequence[Failure]) -> dict[int | None, int]:
+    """Return the rank of each loader's worker that its error names by number: hosts may number two alike."""
+    ranks: dict[int | None, set[int]] = {}
+    for fault in found:
+        if fault.rank is not None and (ended := _LOADER_WORKER.search(fault.where.text)):
+            for number in re.findall(r"\d+", ended["pid"]):
+                ranks.setdefault(int(number), set()).add(fault.rank)
+    return {pid: min(own) for pid, own in ranks.items() if len(own) == 1}
 
 
 def _is_of_one(fault: Failure) -> bool:

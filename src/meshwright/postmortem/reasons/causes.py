@@ -222,8 +222,10 @@ def _killed(found: Sequence[Failure], first: Failure, exits: Sequence[Exit]) -> 
     """Return the one rank that a launcher saw killed where memory ran out, or of which JAX's coordinator heard no more.
 
     SLURM says in one line what, in another whom; the kernel's number of a process in a container is not its own there.
+    Or the one whose loader lost a worker: it says "unexpectedly" of a worker that could not tell why.
     """
     killed = [fault for fault in found if fault.kind == "killed" and owners_of(fault)]
+    killed = killed or [fault for fault in found if _lost_a_worker(fault) and owners_of(fault)]
     if first.pid is not None:
         killed = [fault for fault in killed if _by_kill(fault) and _is_near(fault, first)]
     ranks = {rank for fault in killed for rank in owners_of(fault)}
@@ -235,7 +237,11 @@ def _killed(found: Sequence[Failure], first: Failure, exits: Sequence[Exit]) -> 
 
 def _by_kill(fault: Failure) -> bool:
     """Whether a process may have ended by SIGKILL."""
-    return SIGNALS[KILL] in fault.what or fault.what.startswith(NO_LONGER_HEARD)
+    return SIGNALS[KILL] in fault.what or fault.what.startswith(NO_LONGER_HEARD) or _lost_a_worker(fault)
+
+
+def _lost_a_worker(fault: Failure) -> bool:
+    return fault.kind == "data" and "exited unexpectedly" in fault.where.text
 
 
 def _is_near(fault: Failure, other: Failure) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import CodeFrame, Fact, Failure, Shortened, TrainingEnded, UnlikeModel
 from ..nouns.identities import Began, Torchrun
-from ..nouns.names import collective_in
+from ..nouns.names import LOADER_WORKER, collective_in
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
 from ..text.watchdog_words import rank_ended
@@ -117,10 +117,7 @@ _ON_OTHERS = re.compile(  # with the words above it: a wait for somebody else
     r"|dispatch|combine|recv|send|all[-_ ]?to[-_ ]?all)\b",
     re.IGNORECASE,
 )
-_WORKER_KILLED = re.compile(
-    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal:"
-    r" (?P<signal>\w+(?: \w+)*)|exited unexpectedly)"
-)
+_WORKER_KILLED = re.compile(LOADER_WORKER + r" (?:is killed by signal: (?P<signal>\w+(?: \w+)*)|exited unexpectedly)")
 _ENDED_BY_OTHERS = {"Terminated", "Interrupt", "Hangup", "Aborted"}
 _LOADER_SLOW = re.compile(r"DataLoader timed out after")
 _SHARED_MEMORY = re.compile(
