@@ -41,6 +41,27 @@ def test_nobody_is_slow_by(name, tmp_path):
     assert (verdict.kind, verdict.blamed) == ("none", ())
 
 
+FETCHES = table([90, 91, 240, 89], [170, 171, 170, 170], [158, 157, 9, 160], more=[("batch-generator", [4, 4, 154, 4])])
+
+
+@pytest.mark.parametrize("tables", [[FETCHES], [EVEN, FETCHES, FETCHES]], ids=["once", "since some step"])
+def test_whose_longer_work_is_its_batch_generator_waits_for_its_data(tables, tmp_path):
+    verdict = judge(tmp_path, [line for one in tables for line in one])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("data", (2,), False)
+    assert "154.00" in verdict.evidence[0].text
+
+
+def test_whose_batches_come_only_a_little_later_is_slow_by_itself(tmp_path):
+    verdict = judge(
+        tmp_path,
+        table([90, 91, 240, 89], [170, 171, 270, 170], [258, 257, 9, 260], more=[("batch-generator", [4, 4, 64, 4])]),
+    )
+
+    assert (verdict.kind, verdict.blamed) == ("slow", (2,))
+    assert verdict.because.count("the own work of rank 2") == 1
+
+
 def test_of_a_group_whose_ranks_wait_for_each_other_none_is_named(tmp_path):
     slow = table([90] * 6 + [140, 141], [170] * 6 + [270, 271], [158] * 6 + [9, 9])
 

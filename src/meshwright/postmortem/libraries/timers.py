@@ -7,16 +7,19 @@ from statistics import median
 import msgspec
 
 from ..nouns.facts import SlowRank
+from ..nouns.paces import DataLate
 from ..nouns.verdict import shortened
 from ..text.lines import LogMessage
 
-_TITLE = re.compile(r"^\s*(?:\S.*\| *)?times across ranks \(ms\):\s*$")
+TITLE = re.compile(r"^\s*(?:\S.*\| *)?times across ranks \(ms\):\s*$")
 _NAME = re.compile(r"^\s*(?P<name>[a-z][a-z-]+):\s*$")
 _ROW = re.compile(r"^\s*rank\s+(?P<rank>\d{1,6}): (?P<ms>\d+(?:\.\d+)?)\s*$")
-_WORK = ("forward-compute", "backward-compute")  # the batch generator is timed inside the first
+_WORK = ("forward-compute", "backward-compute")
+_DATA = "batch-generator"  # is timed inside the first
 _PIPELINE = re.compile(r"^(?:forward|backward)-(?:recv|send)")  # stages differ by nature
 _WAITS = re.compile(r"^(?:all-grads-sync|grads-(?:reduce-scatter|all-reduce)|params-all-gather|optimizer-clip\S*)$")
 LONGER = 1.15  # own work of a slow rank against that of the others: Megatron's own spread is a few percent
+MAINLY = 0.8  # of what the own work of a slow rank is longer by, in its data
 SHARE = 0.5  # of the lag that the others must spend longer in a sync than it
 _LAST = 2  # tables, where there are as many, in which it must be slow
 _MUCH_LONGER = 1.5  # own work of a slow rank, where no timer shows that the others wait for it
@@ -24,7 +27,7 @@ _ELAPSED = re.compile(r"\belapsed time per iteration \(ms\): (?P<ms>\d+(?:\.\d+)
 
 
 class _Table(msgspec.Struct):
-    """One table: milliseconds of each rank, by timer."""
+    """One table: milliseconds of each rank, by timer, and the last line of each rank's own work."""
 
     message: LogMessage
     timers: dict[str, dict[int, float]]
@@ -37,13 +40,18 @@ class _Table(msgspec.Struct):
         ranks = set.intersection(*map(set, parts)) if parts else set()
         return {rank: sum(part[rank] for part in parts) for rank in ranks}
 
+    def for_data(self, slow: Sequence[int]) -> bool:
+        """Return whether what some ranks work longer than the others they mainly spend on their data."""
+        data_ms, work_ms = self.timers.get(_DATA, {}), self.work_ms()
+        return data_ms.keys() >= work_ms.keys() and _lag_ms(data_ms, slow) >= MAINLY * _lag_ms(work_ms, slow)
+
     def wait_ms(self, rank: int) -> float:
         """Return the milliseconds that a rank spends in syncs with others."""
         return sum(times.get(rank, 0.0) for name, times in self.timers.items() if _WAITS.match(name))
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
-    """Yield who is slow in the last tables of one file: one rank, or a group of which one is."""
+def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank | DataLate]:
+    """Yield who is slow in the last tables of one file: one rank, or a group of which one is; whose data come late."""
     tables = [table for table in _tables(messages) if len(table.work_ms()) > 2]
     late = [_late(table) for table in tables[-_LAST:]]
     if tables and not any(_WAITS.match(name) for table in tables for name in table.timers):
@@ -57,17 +65,16 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
         return
     work_ms = last.work_ms()
     others = [rank for rank in work_ms if rank not in slow]
-    rank = slow[0] if len(slow) == 1 else None  # ranks of a tensor-parallel group wait for each other inside the timers
     what = (
         f"the own work of rank{'s' * (len(slow) > 1)} {shortened(slow)} takes {median(work_ms[r] for r in slow):.0f} ms"
         f" a step, that of the others {median(work_ms[r] for r in others):.0f} ms; they wait"
         f" {median(map(last.wait_ms, others)):.0f} ms in the syncs of gradients, it"
         f" {median(map(last.wait_ms, slow)):.0f} ms"
     )
-    yield SlowRank(rank=rank, what=what, where=last.lines[slow[0]].where.by(rank))
+    yield _told(last, slow, what)
 
 
-def _without_waits(tables: Sequence[_Table]) -> Iterator[SlowRank]:
+def _without_waits(tables: Sequence[_Table]) -> Iterator[SlowRank | DataLate]:
     """Yield the one rank whose own work became far longer than that of all others while whole steps did, too.
 
     A timer of forward or backward work in which ranks wait for each other would be longer on all but one.
@@ -87,7 +94,24 @@ def _without_waits(tables: Sequence[_Table]) -> Iterator[SlowRank]:
         f"the own work of rank {rank} takes {work_ms[rank]:.0f} ms a step, that of the others {usual_ms:.0f} ms, and"
         f" whole steps {last.step_ms:.0f} ms instead of {first.step_ms:.0f}"
     )
-    yield SlowRank(rank=rank, what=what, where=last.lines[rank].where.by(rank))
+    yield _told(last, (rank,), what)
+
+
+def _told(table: _Table, slow: tuple[int, ...], what: str) -> SlowRank | DataLate:
+    """Return that ranks are late: by their data, or by their work; of several none is named.
+
+    Ranks of a tensor-parallel group wait for each other inside the timers.
+    """
+    rank = slow[0] if len(slow) == 1 else None
+    where = table.lines[slow[0]].where.by(rank)
+    if rank is not None and table.for_data(slow):
+        return DataLate(ranks=slow, what=f"{what}: for its data ({_DATA})", where=where)
+    return SlowRank(rank=rank, what=what, where=where)
+
+
+def _lag_ms(times_ms: Mapping[int, float], slow: Sequence[int]) -> float:
+    """Return by how much the times of some ranks are longer than the usual one of the others, in milliseconds."""
+    return min(times_ms[rank] for rank in slow) - median(ms for rank, ms in times_ms.items() if rank not in slow)
 
 
 def _much_longer(table: _Table) -> int | None:
@@ -123,7 +147,7 @@ def _tables(messages: Sequence[LogMessage]) -> list[_Table]:
         text = message.text
         if "elapsed time per" in text and (elapsed := _ELAPSED.search(text)):
             step_ms = float(elapsed["ms"])
-        if "times across ranks" in text and _TITLE.match(text):
+        if "times across ranks" in text and TITLE.match(text):
             found.append(_Table(message, {}, {}, step_ms))
             name = ""
         elif not found:
@@ -131,7 +155,8 @@ def _tables(messages: Sequence[LogMessage]) -> list[_Table]:
         elif row := _ROW.match(text):
             if name:
                 found[-1].timers.setdefault(name, {})[int(row["rank"])] = float(row["ms"])
-                found[-1].lines[int(row["rank"])] = message
+                if name in {*_WORK, _DATA}:
+                    found[-1].lines[int(row["rank"])] = message
         elif title := _NAME.match(text):
             name = title["name"]
         else:

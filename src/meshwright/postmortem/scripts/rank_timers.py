@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from ..libraries.stragglers import FEW
-from ..libraries.timers import LONGER, SHARE
+from ..libraries.timers import LONGER, MAINLY, SHARE, TITLE
 from ..nouns.facts import SlowRank, StepTimes
 from ..nouns.paces import DataLate, RanksAlike
 from ..nouns.verdict import shortened
@@ -68,7 +68,6 @@ _LAST = 2  # reports, where there are as many, in which a rank must be slow
 _LONGEST = 1000  # characters of a line that are read
 _ALIKE = 1.3  # by which the others may differ
 _EQUAL = 1.1  # by which ranks may differ of which none is slow
-_MAINLY = 0.8  # of what the own work of a slow rank is longer by, in its data
 _MATTERS = 0.1  # of a rank's whole time, from which on a timer counts
 
 
@@ -139,7 +138,7 @@ def _slow(reports: Sequence[Report]) -> Iterator[SlowRank | DataLate]:
         f" {where}, it {median(waits[r] for r in slow):.4g}"
     )
     data = {rank: sum(value for name, value in last.times[rank].items() if _DATA.search(name)) for rank in work}
-    if _lag(data, slow, others) >= _MAINLY * _lag(work, slow, others):
+    if _lag(data, slow, others) >= MAINLY * _lag(work, slow, others):
         yield DataLate(ranks=slow, what=f"{what}: for its data", where=last.lines[slow[0]].where.by(slow[0]))
         return
     for rank in slow:
@@ -201,13 +200,19 @@ def _late(report: Report) -> tuple[int, ...]:
 
 
 def _of_sections(messages: Sequence[LogMessage]) -> list[Report]:
-    """Return reports of sections; one begins where a section comes again."""
+    """Return reports of sections; one begins where a section comes again.
+
+    Not Megatron's tables, whose timers stand inside each other: `libraries.timers` reads them.
+    """
     found: list[Report] = []
-    name, seen = "", set[str]()
+    name, seen, is_nested = "", set[str](), False
     for message in messages:
-        text = message.labelled
-        row = _ROW.match(message.text) or _ROW.match(text)
-        if row and name:
+        row = _ROW.match(message.text) or _ROW.match(message.labelled)
+        section = None if row else _SECTION.match(message.text)
+        is_nested = TITLE.match(message.text) is not None or (is_nested and bool(row or section))
+        if is_nested:
+            name = ""
+        elif row and name:
             if not found or (
                 name in seen and int(row["rank"]) in found[-1].times and name in found[-1].times[int(row["rank"])]
             ):
@@ -215,7 +220,7 @@ def _of_sections(messages: Sequence[LogMessage]) -> list[Report]:
                 seen = set()
             seen.add(name)
             found[-1].add(int(row["rank"]), name, _seconds(row["value"], row["unit"]), message)
-        elif section := _SECTION.match(message.text):
+        elif section:
             name = section["name"].strip() if _told(section["name"]) else ""
         elif not _STATISTICS.match(message.text):
             name = ""
