@@ -1,6 +1,6 @@
 """Reasons beyond a position: what failed first, who is slow, which job runs on.
 
-- `causes`: the first fault; `unlike_versions`: the few that have another version
+- `causes`: the first fault; `traps`: GPU faults of programs; `unlike_versions`: the few that have another version
 - `slow_ranks`: who is slow, by all that tells it; `slow_links`: a port that makes steps last longer;
   `recorded_waits`: by flight records of a job that moves on
 - `running`: jobs that go on

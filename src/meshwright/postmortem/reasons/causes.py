@@ -29,10 +29,12 @@ from ..positions.stack_positions import by_stacks
 from ..ranks.devices import names_of_device
 from ..ranks.exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from ..ranks.hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
+from ..ranks.jobs_of_pods import is_of_other_job
 from ..ranks.links import at_broken_end, ports_of_switches, untold_port, was_over
 from ..ranks.owners import leads_to, owners_of, with_rank, with_said_again
 from ..ranks.unmade import without_unmade
 from ..tools.gpu_memory_errors import COUNTED
+from .traps import with_traps
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
@@ -122,7 +124,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
     found = [with_rank(failure, identities, facts) for failure in of(facts, Failure) if not was_over(failure, facts)]
-    found = without_unmade(with_said_again(found))
+    found = with_traps(without_unmade(with_said_again(found)))
     found += of_exits(of(facts, Exit), found, identities, facts)
     found = _with_former_errors(_with_full_memory(found), position, facts)
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
@@ -250,9 +252,11 @@ def _is_near(fault: Failure, other: Failure) -> bool:
 
 
 def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
-    """Whether a fault befell a host that has none of the job's ranks, where the host of each is known."""
+    """Whether a fault befell another job, or a host that has none of this one's ranks, where the host of each is known."""
     if fault.host and fault.what.startswith("SLURM: node "):  # its controller's log is that of all jobs
         return knows_all_hosts(facts) and not ranks_of_host(fault.host, facts)
+    if fault.what.startswith("Kubernetes") and is_of_other_job(fault, facts):
+        return True
     if not fault.host or owners_of(fault) or fault.is_general or fault.kind == "network":
         return False
     if is_elsewhere(fault.host, facts):

@@ -108,15 +108,17 @@ _SLURM_END = re.compile(
 _NODE_FAILED = re.compile(r"(?:srun: error: Node failure on|error: Node failure on) (?P<host>\S+)", re.IGNORECASE)
 _EVICTED = re.compile(r"The node was low on resource: (?P<what>[\w-]+)")
 _KUBERNETES = re.compile(
-    r"(?P<what>\b[Ee]victed\b|\bEvict\b|\bPreempt(?:ed|ing)\b"
+    r"(?P<what>\bEvictedDueTo\w+|\b[Ee]victed\b|\bEvict\b|\bPreempt(?:ed|ing)\b"
     r"|NodeNotReady|Node is not ready|TaintManagerEviction|NodeShutdown"
     r"|node shutdown|NodeLost|failed liveness probe"
     r"|PreemptionByScheduler|DeletionByTaintManager|EvictionByEvictionAPI|TerminationByKubelet)"
 )
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
 _TAKEN = re.compile(r"[Pp]reempt|Taint|ByScheduler")  # its machine is wanted for another, or gone
-_CONTEXT = re.compile(
-    r"pod[/ ]|Pod|kubelet|-scheduler|k8s|kubernetes|Reason:|Warning |^[a-z0-9][\w.-]* +\d+/\d+ +", re.IGNORECASE
+_PREEMPTOR = re.compile(r"\bPreempted workload [\w-]+/")  # Kueue's word on the one that goes on
+_CONTEXT = re.compile(  # a workload is Kueue's
+    r"pod[/ ]|workload\b|Pod|kubelet|-scheduler|k8s|kubernetes|Reason:|Warning |^[a-z0-9][\w.-]* +\d+/\d+ +",
+    re.IGNORECASE,
 )
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 _SHELL_BARE = re.compile(r"^(?:Killed|(?:Segmentation fault|Bus error)(?: \(core dumped\))?)$")
@@ -391,7 +393,7 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
     elif low:
         kind = "host_memory" if low.group("what") == "memory" else "killed"
         what = f"Kubernetes evicted the pod: node low on {low.group('what')}"
-    elif told and _CONTEXT.search(text):
+    elif told and _CONTEXT.search(text) and not _PREEMPTOR.search(text):
         what = f"Kubernetes: {told.group('what')}"
     elif (code := _EXIT_CODE.match(text)) and int(code.group("code")) - 128 in _KILLING:
         what = f"Kubernetes: a container ended by signal {int(code.group('code')) - 128}"
