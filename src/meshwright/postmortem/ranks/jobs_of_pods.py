@@ -16,7 +16,7 @@ _WORKLOAD = re.compile(r"^(?:\w{0,16}job|jobset|pod)-(?P<owner>.+)-[0-9a-f]{2,5}
 
 
 def job_of_pod(pod: str) -> str:
-    """Return a pod's name without its numbers, role and random endings: `sft` of `sft-worker-1`; "" where none is left."""
+    """Return a pod's name without its numbers, role and random endings: `sft` of `sft-worker-1`; "" for none."""
     parts = pod.split("-")
     while parts and _ROLE.fullmatch(parts[-1]):
         parts.pop()

@@ -252,7 +252,7 @@ def _is_near(fault: Failure, other: Failure) -> bool:
 
 
 def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
-    """Whether a fault befell another job, or a host that has none of this one's ranks, where the host of each is known."""
+    """Whether a fault befell another job, or a host without a rank of this one, where the host of each is known."""
     if fault.host and fault.what.startswith("SLURM: node "):  # its controller's log is that of all jobs
         return knows_all_hosts(facts) and not ranks_of_host(fault.host, facts)
     if fault.what.startswith("Kubernetes") and is_of_other_job(fault, facts):
