@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import LINE, answer, judge, told
+from .made import LINE, answer, joined, judge, raised, timed_out, told
 
 BUSES = ["1b", "3d", "9d", "dd"]
 HANGS = [f"HW Exception by GPU node-6 (Agent handle: 0x55d{rank}) reason :GPU Hang" for rank in range(4)]
@@ -96,3 +96,27 @@ def test_a_rank_that_lists_all_gpus_of_its_host_says_not_which_is_its_own(tmp_pa
     verdict = judge(tmp_path, {"train.log": [*log, "rank 1: step 4 loss 2.0"], "dmesg.txt": [RESET]})
 
     assert (verdict.kind, verdict.blamed) == ("device", ())
+
+
+ON_NODE = "Nov 20 10:08:00 node-a kernel: NVRM: Xid (PCI:0000:{}:00): 79, pid='<unknown>', GPU has fallen off the bus."
+
+
+def of_job(*buses):
+    """The log of a job of four ranks whose rank 1 raised: who uses which GPU, as far as it is told."""
+    known = [joined(rank, 4, bus) for rank, bus in enumerate(buses)]
+    return [*known, *raised(1, "ZeroDivisionError: division by zero"), *(timed_out(rank, 8) for rank in (0, 2, 3))]
+
+
+@pytest.mark.parametrize("last", [[], ["61000"]], ids=["whose owner no line tells", "that no rank uses"])
+def test_the_error_of_who_is_missing_is_the_cause_beside_a_gpu(last, tmp_path):
+    files = {"train.log": of_job("1b000", "43000", "52000", *last), "dmesg.txt": [ON_NODE.format("d1")]}
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.blamed) == ("exception", (1,))
+
+
+def test_a_gpu_whose_owner_no_line_tells_is_the_cause_where_nobody_raised(tmp_path):
+    log = [line for line in of_job("1b000", "43000", "52000") if "[rank1]" not in line]
+    verdict = judge(tmp_path, {"train.log": [*log, timed_out(1, 8)], "dmesg.txt": [ON_NODE.format("d1")]})
+
+    assert verdict.kind == "device"

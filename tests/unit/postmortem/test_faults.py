@@ -92,6 +92,10 @@ CASES = {
         ["[rank2]: ValueError: bad sample, next", "[rank2]: step 411 loss 2.3", *WAITING],
         answer("absent", 2, 9),
     ),
+    "a full GPU after which its rank trained on was caught": (
+        [out_of_memory(0), "[rank0]: step 411 loss 2.3", *WAITING],
+        answer("absent", 2, 9),
+    ),
     "an illegal access in a kernel is an exception of its rank": (
         [
             "[rank2]:[E1120 10:09:00.1 ProcessGroupNCCL.cpp:1414] [PG 0 Rank 2] Process group"

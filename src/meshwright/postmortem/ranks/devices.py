@@ -96,6 +96,16 @@ def names_of_device(bus_id: str, host: str, facts: list[Fact]) -> set[str]:
     return {bus_id}.union(*(pair for pair in pairs if bus_id in pair)) if bus_id else set()
 
 
+def is_of_no_rank(bus_id: str, host: str, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
+    """Return whether the GPU of every rank of the job is known by its address, and this address is none of theirs."""
+    own = [one for one in identities if one.bus_id]
+    world = world_of(facts) or max(ranks_seen(facts), default=0) + 1
+    if not set(range(world)) <= {one.rank for one in own}:
+        return False
+    names = names_of_device(bus_id, host, facts)
+    return not any(same_bus(one.bus_id, name) for one in near(host, own) for name in names)
+
+
 def near(host: str, identities: Sequence[RankIdentity]) -> list[RankIdentity]:
     """Return the processes and GPUs of ranks that may be on a host, all of them where it is not told.
 

@@ -6,14 +6,15 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
+from ..nouns.facts import Exit, Fact, Failure, PeerLost, SlowRank, Timeout, of
 from ..nouns.identities import ChildProcess, Environment, RankIdentity, Spoke, Torchrun
 from ..nouns.names import LOADER_WORKER, bus_number, same_bus
-from ..nouns.world import world_of
+from ..nouns.world import identities_of, may_be_same_host, world_of
 from .devices import NamedDevice, counted_place, names_of_device, near, number_in_path, rank_of_device, ranks_of_address
 from .hosts import ranks_by_number, ranks_of_host
 
 _WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
+_OF_A_CGROUP = "Memory cgroup out of memory"
 _LOADER_WORKER = re.compile(LOADER_WORKER)
 
 
@@ -189,3 +190,25 @@ def leads_to(failure: Failure, identity: RankIdentity, facts: list[Fact]) -> boo
 def owners_of(fault: Failure) -> tuple[int, ...]:
     """Return the ranks that a fault befell, () where it is not known."""
     return (fault.rank,) if fault.rank is not None else fault.ranks
+
+
+def can_be_of(fault: Failure, rank: int, facts: list[Fact]) -> bool:
+    """Return whether nothing that is known of a rank speaks against its being the one that a fault befell."""
+    known = [identity for identity in identities_of(facts) if identity.rank == rank]
+    if fault.host and any(i.host and not may_be_same_host(i.host, fault.host) for i in known):
+        return False
+    if (whole := ranks_of_host(fault.host, facts) if fault.host else ()) and rank not in whole:
+        return False
+    pod = set(ranks_of_host(fault.pod, facts)) if fault.pod else set()
+    waits: list[Timeout | PeerLost] = [*of(facts, Timeout), *of(facts, PeerLost)]
+    if pod and (rank not in pod or pod & {wait.rank for wait in waits}):
+        return False  # a pod of which one rank lived to complain did not end before
+    # the kernel's number of a process in a container is not its own there
+    by_pid = fault.pid is not None and not fault.bus_id and _OF_A_CGROUP not in fault.where.text
+    if by_pid and any(i.pid is not None and i.pid != fault.pid for i in known):
+        return False
+    local = fault.device
+    if local is not None and any(i.device is not None and i.device != local for i in known):
+        return False
+    own = names_of_device(fault.bus_id, fault.host, facts)
+    return not any(own and i.bus_id and not any(same_bus(i.bus_id, bus) for bus in own) for i in known)

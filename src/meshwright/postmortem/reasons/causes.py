@@ -26,12 +26,12 @@ from ..nouns.verdict import Kind, shortened
 from ..nouns.where import Where
 from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
 from ..positions.stack_positions import by_stacks
-from ..ranks.devices import names_of_device
+from ..ranks.devices import is_of_no_rank
 from ..ranks.exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from ..ranks.hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from ..ranks.jobs_of_pods import is_of_other_job
 from ..ranks.links import at_broken_end, ports_of_switches, untold_port, was_over
-from ..ranks.owners import leads_to, owners_of, with_rank, with_said_again
+from ..ranks.owners import can_be_of, leads_to, owners_of, with_rank, with_said_again
 from ..ranks.unmade import without_unmade
 from ..tools.gpu_memory_errors import COUNTED
 from .traps import with_traps
@@ -44,7 +44,6 @@ SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so 
 _LOG_S = 86400.0  # of a kernel's log, before its last fault
 _ZONES_S = 15 * 3600.0  # by which the clocks of a job and of a kernel may differ
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
-_OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _BY_LIMIT = {"exception", "data", "killed", "network"}  # what programs that are told to end may leave behind
 _PASSED_ON = ("ActorDiedError", "RayActorError", "RayTaskError", "WorkerCrashedError")  # Ray's, by who waited for it
@@ -71,24 +70,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
         """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
-        known = [identity for identity in identities_of(facts) if identity.rank == rank]
-        if self.first.host and any(i.host and not may_be_same_host(i.host, self.first.host) for i in known):
-            return False
-        if (whole := ranks_of_host(self.first.host, facts) if self.first.host else ()) and rank not in whole:
-            return False
-        pod = set(ranks_of_host(self.first.pod, facts)) if self.first.pod else set()
-        waits: list[Timeout | PeerLost] = [*of(facts, Timeout), *of(facts, PeerLost)]
-        if pod and (rank not in pod or pod & {wait.rank for wait in waits}):
-            return False  # a pod of which one rank lived to complain did not end before
-        # the kernel's number of a process in a container is not its own there
-        by_pid = self.first.pid is not None and not self.first.bus_id and _OF_A_CGROUP not in self.first.where.text
-        if by_pid and any(i.pid is not None and i.pid != self.first.pid for i in known):
-            return False
-        local = self.first.device
-        if local is not None and any(i.device is not None and i.device != local for i in known):
-            return False
-        own = names_of_device(self.first.bus_id, self.first.host, facts)
-        return not any(own and i.bus_id and not any(same_bus(i.bus_id, bus) for bus in own) for i in known)
+        return can_be_of(self.first, rank, facts)
 
     @property
     def lacks(self) -> str:
@@ -131,7 +113,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     begun_s, steps = _begun_s(facts), of(facts, Stepped)
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, begun_s, steps)]
     found = [fault for fault in found if _can_be_first(fault, waiting, waited) and not _is_of_limit(fault, facts)]
-    found = _of_who_is_missing(found, position, waited)
+    found = _without_unowned(_of_who_is_missing(found, position, waited), position, facts)
     if not found:
         return None
     first = _first(found)
@@ -256,6 +238,8 @@ def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: lis
     if fault.host and fault.what.startswith("SLURM: node "):  # its controller's log is that of all jobs
         return knows_all_hosts(facts) and not ranks_of_host(fault.host, facts)
     if fault.what.startswith("Kubernetes") and is_of_other_job(fault, facts):
+        return True
+    if fault.bus_id and not owners_of(fault) and is_of_no_rank(fault.bus_id, fault.host, identities, facts):
         return True
     if not fault.host or owners_of(fault) or fault.is_general or fault.kind == "network":
         return False
@@ -405,6 +389,14 @@ def _of_who_is_missing(
     waiting = set(position.waiting)
     others = [f for f in devices if owners_of(f) and set(owners_of(f)) <= waiting and not is_ordered(f, waited)]
     return [fault for fault in found if fault not in others]
+
+
+def _without_unowned(found: Sequence[Failure], position: HangPosition | None, facts: list[Fact]) -> list[Failure]:
+    """Return the faults without those of others' GPUs, no line says whose, where the one who is missing has its own."""
+    blamed = position.blamed if position is not None and position.certain else ()
+    if len(blamed) != 1 or not any(owners_of(fault) == blamed for fault in found):
+        return list(found)
+    return [f for f in found if f.kind != "device" or owners_of(f) or can_be_of(f, blamed[0], facts)]
 
 
 def _with_former_errors(found: Sequence[Failure], position: HangPosition | None, facts: list[Fact]) -> list[Failure]:

@@ -85,6 +85,7 @@ _NOT_THE_CAUSE = {
     *("Timeout", "Empty", "GetTimeoutError", "RayChannelTimeoutError", "InactiveRpcError", "RpcError"),
     *("RendezvousGracefulExitError", "PeerLostError"),
 }
+_CAUGHT = {"exception", "device_memory"}  # what a rank that trains on after it has caught
 _SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
     r"[NH]CCL (?:[Ee]rror|communicator|operation)|EI000\d|nccl\w*Error"
@@ -232,7 +233,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
                 is_trap = index > trapped and "unspecified launch failure" in text
                 if fact.kind == "exception" and not fact.follows:
                     fact = replace(fact, follows=is_trap or _is_of_collective(messages, index))
-                yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
+                yield replace(fact, follows=True, is_over=True) if fact.kind in _CAUGHT and handled else fact
 
 
 def _is_of_collective(messages: list[LogMessage], index: int) -> bool:
