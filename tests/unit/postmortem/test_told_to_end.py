@@ -67,3 +67,10 @@ def test_monitors_of_several_ranks_are_told_together_and_ask_for_stacks(tmp_path
 
     assert "monitors of 3 ranks (2-4)" in verdict.because
     assert "py-spy" in verdict.next[0]
+
+
+def test_a_program_that_left_on_a_signal_was_ended_by_it(tmp_path):
+    steps = [f" [2026-11-20 10:0{at}:00] iteration {at}00/ 9000 | lm loss: 2.1 |" for at in range(4)]
+    verdict = judge(tmp_path, [*steps, "[exiting program after receiving SIGTERM.] datetime: 2026-11-20 10:06:00"])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("killed", (), False)

@@ -143,3 +143,28 @@ def test_of_two_errors_the_clocks_in_front_tell_the_first(tmp_path):
     files = {"a.log": error(3, 90, "ValueError: bad shard"), "b.log": error(1, 20, SPAWNED[-1])}
 
     assert judge(tmp_path, files).blamed == (1,)
+
+
+def error_file(error, at):
+    """What torchelastic writes where a process under `record` raised."""
+    trace = f'Traceback (most recent call last):\n  File "train.py", line 5, in main\n    step()\n{error}\n'
+    return [json.dumps({"message": {"message": error, "extraInfo": {"py_callstack": trace, "timestamp": str(at)}}})]
+
+
+def test_the_error_files_of_torchelastic_say_who_raised(tmp_path):
+    broken = (
+        "torch.distributed.DistBackendError: NCCL error in: a.cpp:9, remote process exited or there was a network error"
+    )
+    files = {
+        "attempt_0/0/error.json": error_file(broken, 1795169400),
+        "attempt_0/2/error.json": error_file("ValueError: bad shard 17", 1795169405),
+    }
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.blamed, verdict.because) == ("exception", (2,), "ValueError: bad shard 17")
+
+
+def test_an_error_file_without_a_traceback_has_the_message(tmp_path):
+    told = {"message": {"message": "ValueError: bad shard 17", "extraInfo": {"timestamp": "1795169405"}}}
+
+    assert judge(tmp_path, {"attempt_0/2/error.json": [json.dumps(told)]}).blamed == (2,)

@@ -161,6 +161,7 @@ _COUNTED = (("rank", "own"), ("other", "theirs"))
 _CODE = re.compile(r"\b(?:dist|distributed|c10d|torch\.distributed|funcol|comm)\.(?P<name>\w+)\(")
 _CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
 TOLD_TO_END = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15")
+_LEFT = re.compile(r"\bexiting program after receiving SIGTERM\b")  # Megatron, with --exit-signal-handler
 _HUNG_UP = re.compile(r"Received (?:Signals\.SIGHUP|1) death signal|SignalException: Process \d+ got signal: 1$")
 _INTERRUPTED = re.compile(r"got signal: 2$")  # Ctrl-C
 _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
@@ -198,8 +199,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
         begun = begun or message.rank is not None or is_step(text)
         if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
             yield Torchrun(where=message.where)
-        if TOLD_TO_END.search(text):
-            what = "the launcher was told to end (SIGTERM)"
+        if (left := _LEFT.search(text)) or TOLD_TO_END.search(text):
+            what = f"the {'program' if left else 'launcher'} was told to end (SIGTERM)"
             yield Failure(kind="killed", what=what, where=message.where, follows=True, is_general=True)
         if ("SIGHUP" in text or "ignal" in text) and _HUNG_UP.search(text.rstrip()):
             what = "the launcher's terminal was closed (SIGHUP): nohup, tmux or sbatch keep a job from that"

@@ -49,6 +49,8 @@ def records_in(value: object, depth: int = 0) -> Iterator[Record]:
     elif isinstance(value, dict):
         if isinstance(value.get("stream"), dict) and isinstance(value.get("values"), list):
             yield from _of_stream(value["stream"], value["values"])
+        elif error := _of_error_file(value):
+            yield error
         elif (record := _flat(value)) and _key_of(record):
             yield record
         else:
@@ -63,6 +65,16 @@ def _of_stream(labels: Record, values: Sequence[Any]) -> Iterator[Record]:
         is_line = isinstance(one, list) and len(one) > 1 and all(isinstance(part, str) for part in one[:2])
         if is_line and (stamp := stamp_of_count(one[0])):
             yield {"line": one[1], "stream": labels, "timestamp": stamp, "at_ns": int(one[0])}
+
+
+def _of_error_file(value: Record) -> Record | None:
+    """Return the traceback in a file of torchelastic (`error.json`) in which a process that raised leaves its error."""
+    error = value.get("message")
+    told = error.get("extraInfo") if isinstance(error, dict) else None
+    if not isinstance(error, dict) or not isinstance(told, dict):
+        return None
+    text = next((one for one in (told.get("py_callstack"), error.get("message")) if isinstance(one, str) and one), None)
+    return None if text is None else {"line": text, "fields": "", "timestamp": told.get("timestamp")}
 
 
 def _flat(value: Record) -> Record | None:

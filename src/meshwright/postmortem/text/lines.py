@@ -182,7 +182,8 @@ def hint_of(path: PurePath) -> FileHint:
     attempt = next((int(m.group(1)) for part in path.parts if (m := _ATTEMPT_FOLDER.fullmatch(part))), None)
     named = None if names_several_ranks(path.name) else _RANK_IN_NAME.search(path.name)
     rank = int(named.group(1)) if named else None
-    if rank is None and path.parent.name.isdecimal() and path.stem in {"stderr", "stdout"}:
+    is_elastics = path.stem in {"stderr", "stdout"} or path.name == "error.json"
+    if rank is None and path.parent.name.isdecimal() and is_elastics:
         rank = int(path.parent.name)
     if rank is None and (folder := _RANK_FOLDER.fullmatch(path.parent.name)):
         rank = int(folder.group(1))
