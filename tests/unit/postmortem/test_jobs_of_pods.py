@@ -53,3 +53,11 @@ def test_logs_that_are_not_named_after_pods_do_not_tell_whose_an_event_is(tmp_pa
     logs = {f"rank{rank}.log": raised(rank, BROKEN) for rank in range(2)}
 
     assert judge(tmp_path, {**logs, "events.txt": [HEAD, OTHERS["another job's pod"]]}).kind == "killed"
+
+
+def test_a_node_that_went_is_no_fault_of_a_training_that_came_to_its_end(tmp_path):
+    event = "9m Warning NodeNotReady node/a3-99 Node a3-99 status is now: NodeNotReady"
+    files = {"train.log": ["[rank0]: step 3 loss 2", "[rank0]: Training completed"], "events.txt": [HEAD, event]}
+
+    assert judge(tmp_path, files).kind == "none"
+    assert judge(tmp_path, {**files, "train.log": files["train.log"][:1]}).kind == "killed"

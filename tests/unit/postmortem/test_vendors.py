@@ -418,6 +418,30 @@ CASES = {
         ],
         answer("device_memory", 2),
     ),
+    "a full GPU, by the place of one of vLLM's workers": (
+        [
+            *(f"(Worker_TP{rank} pid={80 + rank}) INFO 11-20 03:36:30 [model_runner.py:9] begun" for rank in range(4)),
+            "(EngineCore_DP0 pid=70) (Worker_TP2 pid=82) ERROR 11-20 03:36:31 [executor.py:527] torch.OutOfMemoryError:"
+            " CUDA out of memory. Tried to allocate 2.00 GiB. GPU 2 has a total capacity of 79.15 GiB of which 1.10 GiB"
+            " is free.",
+        ],
+        answer("device_memory", 2),
+    ),
+    "a traceback of which every line has the place of one of vLLM's workers": (
+        [
+            *(f"(Worker_TP{rank} pid={80 + rank}) INFO 11-20 03:36:30 [model_runner.py:9] begun" for rank in range(4)),
+            *(
+                f"(Worker_TP3 pid=83) ERROR 11-20 03:36:31 [executor.py:671] {line}"
+                for line in (
+                    "Traceback (most recent call last):",
+                    '  File "executor.py", line 666, in worker_busy_loop',
+                    "    output = func(*args)",
+                    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB.",
+                )
+            ),
+        ],
+        answer("device_memory", 3),
+    ),
     "workers of two engines of vLLM's": (
         [
             *(

@@ -212,10 +212,18 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     exited = [fact.where for fact in ended if fact.exited]
     if exited and kinds and kinds <= (_OF_MACHINES - {"killed"}) | {"device_memory", "exception"}:
         return tuple(exited)
-    if not kinds or not kinds <= _PASSING | {"device"}:
+    if not kinds or not {fault.kind for fault in of(facts, Failure) if _may_be_ours(fault)} <= _PASSING | {"device"}:
         return ()
     own = any(fault.rank is not None and not fault.is_over for fault in of(facts, Failure) if fault.kind == "device")
-    return () if own else tuple(fact.where for fact in ended)  # a kernel's log is that of all jobs
+    return (
+        () if own else tuple(fact.where for fact in ended)
+    )  # a kernel's log and a cluster's events are those of all jobs
+
+
+def _may_be_ours(fault: Failure) -> bool:
+    """Whether a fault is not over, and no event of a cluster that names none of the job's ranks."""
+    is_event = fault.kind == "killed" and fault.what.startswith("Kubernetes: ")
+    return not fault.is_over and not (is_event and fault.rank is None and not fault.ranks)
 
 
 def _after_reports(facts: list[Fact]) -> tuple[Where, ...]:

@@ -17,8 +17,11 @@ _LABEL = re.compile(
 )
 _VLLM = re.compile(  # what a worker's log has in front of all
     r"^\(VllmWorker rank=(?P<rank>\d{1,5}) pid=(?P<pid>\d{1,8})\) "
-    r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]{1,60}:\d{1,5}\] )?"
 )
+_VLLM_PLACE = re.compile(  # the same of newer ones; not behind an actor's of Ray's, who may be one of several engines
+    r"^(?:\(EngineCore(?:_DP0)? pid=\d{1,8}\) )?\(Worker_TP(?P<rank>\d{1,5})(?:_EP\d{1,5})? pid=(?P<pid>\d{1,8})\) "
+)
+_LEVEL = re.compile(r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,60}:\d{1,5}\] ")
 _PLACE = re.compile(r" ([A-Z_]+)(\d+)")
 _SIZE = re.compile(r"\b(?P<name>tp_size|pp_size|dp_size|nnodes|node_rank)=(?P<number>\d{1,5})\b")
 _ENDS = re.compile(WATCHDOG_OF_SERVER)
@@ -53,9 +56,12 @@ def labelled(found: list[LogMessage]) -> list[LogMessage]:
 
 
 def _of_vllm(found: list[LogMessage]) -> list[LogMessage]:
-    """Return the messages, those of vLLM's workers with their rank, unless several engines count their own."""
-    labels = [_VLLM.match(one.text) if one.text.startswith("(VllmWorker ") else None for one in found]
-    workers = {(label["rank"], label["pid"]) for label in labels if label}
+    """Return the messages, those of vLLM's workers with their rank, unless several engines count their own.
+
+    The place of a worker looks like the name of an actor of Ray's: the text has it no more, the line has.
+    """
+    labels = [_vllm_label(one) for one in found]
+    workers = {label.group("rank", "pid") for label in labels if label}
     if not workers or len({rank for rank, _ in workers}) < len(workers):
         return found
     return [
@@ -63,13 +69,20 @@ def _of_vllm(found: list[LogMessage]) -> list[LogMessage]:
         if label is None
         else replace(
             one,
-            text=one.text[label.end() :],
+            text=_LEVEL.sub("", one.text[label.end() :] if label.re is _VLLM else one.text),
             rank=int(label["rank"]),
             pid=int(label["pid"]),
             where=one.where.by(int(label["rank"])),
         )
         for one, label in zip(found, labels, strict=True)
     ]
+
+
+def _vllm_label(one: LogMessage) -> re.Match[str] | None:
+    """Return what stands in front of a message of one of vLLM's workers."""
+    if one.text.startswith("(VllmWorker "):
+        return _VLLM.match(one.text)
+    return _VLLM_PLACE.match(one.where.text) if one.rank is None and "(Worker_TP" in one.where.text else None
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[WorldSize | AgentRanks | Failure]:

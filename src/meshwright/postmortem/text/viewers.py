@@ -28,7 +28,7 @@ _KINDS = {  # of words that change from line to line
     **dict.fromkeys(("stdout", "stderr"), "stream"),
 }
 _OWN = re.compile(  # of a rank or a process, which launchers and programs put there: not a viewer's
-    r"[\[(]?\b(?:global[_ -]?|local[_ -]?|mpi)?rank|\[[A-Za-z_]+\d+\]:|<std(?:out|err)>|\bpid="
+    r"[\[(]?\b(?:global[_ -]?|local[_ -]?|mpi)?rank|\[[A-Za-z_]+\d+\]:|<std(?:out|err)>|(?:\([\w.<>:-]{1,80} )?\bpid="
     r"|\[\d{1,6}\]\s|\d{1,6}:\s",
     re.IGNORECASE,
 )
