@@ -85,7 +85,6 @@ _NOT_THE_CAUSE = {
     *("Timeout", "Empty", "GetTimeoutError", "RayChannelTimeoutError", "InactiveRpcError", "RpcError"),
     *("RendezvousGracefulExitError", "PeerLostError"),
 }
-_CAUGHT = {"exception", "device_memory"}  # what a rank that trains on after it has caught
 _SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
     r"[NH]CCL (?:[Ee]rror|communicator|operation)|EI000\d|nccl\w*Error"
@@ -234,7 +233,9 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
                 is_trap = index > trapped and "unspecified launch failure" in text
                 if fact.kind == "exception" and not fact.follows:
                     fact = replace(fact, follows=is_trap or _is_of_collective(messages, index))
-                yield replace(fact, follows=True, is_over=True) if fact.kind in _CAUGHT and handled else fact
+                trained_on = message.rank is not None and bool(went_on.get(message.rank))  # steps of its own
+                caught = handled and (fact.kind == "exception" or (fact.kind == "device_memory" and trained_on))
+                yield replace(fact, follows=True, is_over=True) if caught else fact
 
 
 def _is_of_collective(messages: list[LogMessage], index: int) -> bool:
