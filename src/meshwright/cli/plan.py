@@ -383,7 +383,10 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     names = [name for name in names if name]
     if len(names) < 2:
         raise InputError(f"--compare {clusters}: expected two or more clusters, such as dgx-a100-80g,dgx-a800")
-    settings = {name: setting_of(_request(*_overridden(given, name, model)), catalogue) for name in names}
+    requests = {name: _request(*_overridden(given, name, model)) for name in names}
+    for request in requests.values():
+        _warn(request, catalogue)
+    settings = {name: setting_of(request, catalogue) for name, request in requests.items()}
     first = settings[names[0]]
     layout = None
     if given.layout is not None:

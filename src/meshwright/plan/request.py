@@ -25,6 +25,7 @@ from .analytic.optimizers import optimizer_assumed
 from .analytic.price import DEFAULT_STACK, node_group_of
 from .analytic.recipes import recipes
 from .clusters.machines import cluster_by_name, node, on_nearest_nodes
+from .clusters.suspicions import suspicions_of
 from .layouts.legality import legal_layout, unrunnable
 from .layouts.releases import recipe_of
 from .layouts.stacks import NO_FURTHER, find_stack, stack_named
@@ -190,9 +191,11 @@ def _beyond_positions(model: Architecture, seq_len: int) -> tuple[str, ...]:
 
 
 def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:
-    """Return a warning for each rate given that is the duplex figure of the cluster's own."""
+    """Return a warning for each rate given that is the duplex figure of the cluster's own, or slipped in its file."""
     if is_file(request.cluster):
-        return []
+        rates = {"intra_bytes_per_s": request.intra_bytes_per_s, "inter_bytes_per_s": request.inter_bytes_per_s}
+        described = node(cluster_by_name(catalogue, request.cluster, **rates))
+        return [f"{request.cluster}: {text}" for text in suspicions_of(described, catalogue)]
     own = node(cluster_by_name(catalogue, request.cluster, fabric=request.fabric))
     accelerator = catalogue.accelerators[own.gpu.model]
     link = catalogue.interconnect(accelerator.link or accelerator.host_link)

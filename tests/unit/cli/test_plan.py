@@ -210,6 +210,20 @@ def test_clusters_are_compared_with_any_override(capsys):
     assert steps[1] > steps[0] == steps[2]
 
 
+def test_a_duplex_figure_in_the_file_of_a_cluster_is_warned_of_alone_and_side_by_side(capsys, tmp_path):
+    cluster = catalogue_cluster(load_catalogue(), "dgx-a100-80g", gpus=16)
+    group = replace(cluster.groups[0], type="", gpu_bandwidth_bytes_per_s=600e9, peer_bandwidth_bytes_per_s=600e9)
+    path = tmp_path / "mine.json"
+    write_struct(path, replace(cluster, groups=(group,)))
+    words = ["plan", "--model", "megatron-22b", "--gpus", "16", "--global-batch", "64", "--layout", "tp=8,pp=2"]
+
+    alone = answer(capsys, *words, "--cluster", str(path)).err
+    beside = answer(capsys, *words, "--compare", f"dgx-a100-80g,{path}").err
+
+    for said in (alone, beside):
+        assert "600 GB/s is the duplex figure" in " ".join(said.split())
+
+
 @pytest.mark.parametrize(
     "more",
     [

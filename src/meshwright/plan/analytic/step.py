@@ -68,11 +68,11 @@ def step_s(
     head = output_s(machine, c, model, grid, seq_len)
     most, last = paced_layers(model, grid, stages, output_cost(c, model, grid, seq_len))
     micro = global_batch / (grid.dp * grid.mbs)
-    send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
     extra = head[0] + head[1]
     held, experts = with_further(model, grid, most, last)
-    sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp + _summed_s(machine, c, grid, held, micro, shard)
+    shown, beside = _sends_s(machine, c, model, grid, tokens, most * each)
+    sends = shown + c.micro_s * grid.vpp + _summed_s(machine, c, grid, held, micro, shard)
     longest = np.maximum(most * each, last * each + extra) + sends
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
@@ -91,7 +91,7 @@ def step_s(
     again = micro * most * layer.again.compute_s
     comm = micro * most * (layer.forward.exposed_s + layer.backward.exposed_s + layer.again.exposed_s)
     hidden = micro * most * (layer.forward.hidden_s + layer.backward.hidden_s + layer.again.hidden_s)
-    exposed_sends = micro * 2.0 * grid.vpp * send
+    exposed_sends = micro * shown
     backward = work - forward - comm - exposed_sends - micro * c.micro_s * grid.vpp
     p = c.pace
     return StepSeconds(
@@ -102,7 +102,7 @@ def step_s(
         tensor_comm_s=comm * p,
         pipeline_comm_s=exposed_sends * p,
         data_comm_s=data[0] * p,
-        hidden_comm_s=(hidden + data[1]) * p,
+        hidden_comm_s=(hidden + micro * beside + data[1]) * p,
         bubble_s=bubble * p,
         optimizer_s=update_s * p,
         other_s=(c.step_s + micro * c.micro_s * grid.vpp) * p,
@@ -152,6 +152,19 @@ def head_s(
     forward, backward = linear_s(machine, c, tokens, model.vocab / grid.tp, model.hidden)
     loss = LOSS_BYTES * c.loss * tokens * model.vocab / grid.tp / (machine.memory_rate * c.memory)
     return forward * half + loss / 3.0, backward * half + loss * 2.0 / 3.0
+
+
+def _sends_s(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, computing_s: Number
+) -> tuple[Number, Number]:
+    """Return exposed and hidden seconds of a rank's sends between stages in one micro-batch.
+
+    Each virtual stage sends activations on and gradients back. An interleaved schedule hides them beside the
+    `computing_s` of the rank's layers in a micro-batch, and no more than that: a slower link sets the pace.
+    """
+    sent = 2.0 * grid.vpp * _send_s(machine, c, model, grid, tokens) * (grid.pp > 1)
+    hidden = np.minimum(c.sends_hidden * (grid.vpp > 1) * sent, computing_s)
+    return sent - hidden, hidden
 
 
 def _send_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number) -> Number:

@@ -1,4 +1,5 @@
 """The machines that a plan is made for, and what their links take.
 
-- `machines`: the cluster by name or file, with rates overridden; `nccl`: how long NCCL takes for one collective
+- `machines`: the cluster by name or file, with rates overridden; `suspicions`: what looks wrong in such a file
+- `nccl`: how long NCCL takes for one collective
 """

@@ -52,3 +52,17 @@ def test_stages_in_a_v_give_the_first_rank_the_last_stage_and_the_output():
 
     assert [float(np.ravel(each)[0]) for each in down] == [8, 8]  # 3 + 4 and 5 + 3
     assert [float(np.ravel(each)[0]) for each in folded] == [9, 6]  # 3 + 3 and 5 + 4, the output with the first
+
+
+def test_an_interleaved_schedule_hides_sends_beside_as_much_computation_as_there_is_and_no_more():
+    layout = Layout(tp=8, pp=4, vpp=3, mbs=1, sp=1, schedule="interleaved")
+    fast, slow = (
+        priced(setting(node="dgx-h100", gpus=32, stack="bridge", inter_bytes_per_s=rate), layout)
+        for rate in (400e9, 0.05e9)
+    )
+    layers_s = slow.forward_s[0] + slow.backward_s[0] + slow.tensor_comm_s[0]
+    sent_s = slow.pipeline_comm_s[0] + slow.hidden_comm_s[0]
+
+    assert fast.pipeline_comm_s[0] == 0.0 < fast.hidden_comm_s[0]
+    assert sent_s > 2 * layers_s
+    assert slow.step_time_s[0] > sent_s > 10 * fast.step_time_s[0]
