@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from .errors import InputError, nearest
+from .errors import InputError
 from .files import convert
-from .layout_names import names_sharding, own_name, own_values, pairs_of
+from .layout_names import hint_of, is_key, own_values, pairs_of
 from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 from .units import counted
@@ -145,9 +145,9 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         given: dict[str, str] = {}
         known = cls.__struct_fields__
         for name, value in pairs_of(text):
-            if not value or not (name in known or own_name(name) or names_sharding(name)):
+            if not value or not (name in known or is_key(name)):
                 part = f"{name}={value}" if value else name
-                raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({nearest(name, known)})")
+                raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({hint_of(name, known)})")
             if name in given:
                 raise InputError(f"{where}: {name} is given twice")
             given[name] = value

@@ -1,9 +1,10 @@
 """Keys of a layout as other engines call them: Megatron-LM's, torchtitan's and FSDP's names, read as what they are."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from .errors import InputError
+from .errors import InputError, nearest
 
 DEGREE = re.compile(r"(?i)(?<![a-wyz])(tp|pp|dp|cp|ep|etp|vpp|mbs|fsdp|zero)[\s=:_-]*(\d{1,5})(?!\d)")
 
@@ -48,19 +49,23 @@ SAME = {  # names that mean what one key means, without marks between words
     "vpp": ("virtualpipelinemodelparallelsize", "virtualstages", "vp", "vppsize"),
     "mbs": ("microbatchsize", "microbatch", "perdevicetrainbatchsize", "trainmicrobatchsizepergpu"),
     "sp": ("sequenceparallel", "sequenceparallelism"),
-    "zero": ("zerostage",),
+    "zero": ("zerostage", "usedistributedoptimizer", "distributedoptimizer"),  # Megatron-LM's is ZeRO 1, or none
 }
+RANK_BATCH = "localbatchsize"  # torchtitan's, of one data-parallel rank: a micro-batch where no pipeline cuts it
 SHARDS = frozenset({"fsdp", "dpshard", "dpshardsize", "dataparallelsharddegree"})  # ranks that share all states
 COPIES = frozenset({"dpreplicate", "dpreplicatesize", "dataparallelreplicatedegree"})  # whole copies beside each other
 REST = "-1"  # torchtitan: the ranks that are left
-VALUES = {  # PyTorch's schedules that are the same
-    "sp": {"true": "1", "false": "0"},
+SWITCH = {"true": "1", "false": "0"}
+VALUES = {  # of a name, or of the key that it stands for: switches as words, and PyTorch's schedules that are the same
+    **{"sp": SWITCH, "usedistributedoptimizer": SWITCH, "distributedoptimizer": SWITCH},
     "schedule": {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved1f1b": "interleaved"},
 }
 ELSEWHERE = {  # values that are priced under another name
     ("schedule", "dualpipe"): "a bidirectional pipeline is not priced; --stack deepseek hides the traffic of experts "
     "behind computation as DualPipe does, and schedule=zb is the nearest to its bubble",
 }
+UNNAMED = {"hsdp": "say dp_replicate=COPIES,dp_shard=RANKS"}  # what is no one key
+NEAR = 0.85  # of two names, from which on one is taken for a slip of the other
 OWN_NAME = {name: key for key, names in SAME.items() for name in names}
 
 
@@ -85,6 +90,22 @@ def own_name(name: str) -> str | None:
     return OWN_NAME.get(_plain(name))
 
 
+def is_key(name: str) -> bool:
+    """Return whether `own_values` reads a name of another engine."""
+    return own_name(name) is not None or names_sharding(name) or _plain(name) == RANK_BATCH
+
+
+def hint_of(name: str, known: Iterable[str]) -> str:
+    """Return what may be meant by a name that is no key: how it is said, the key that it is a slip of, or the known."""
+    return UNNAMED.get(_plain(name)) or (f"did you mean {key}?" if (key := near_key(name)) else nearest(name, known))
+
+
+def near_key(name: str) -> str:
+    """Return the key of a layout of whose long names a name is a slip: `tensor_paralel` is `tp`; "" where of none."""
+    close = difflib.get_close_matches(_plain(name), OWN_NAME, n=1, cutoff=NEAR)
+    return OWN_NAME[close[0]] if close else ""
+
+
 def names_sharding(name: str) -> bool:
     """Return whether a name tells how many ranks share all states, or how many copies of them there are."""
     return _plain(name) in SHARDS | COPIES
@@ -100,12 +121,15 @@ def own_values(given: Mapping[str, str], where: str) -> dict[str, str]:
     for name, value in given.items():
         if names_sharding(name):
             continue
-        own = own_name(name) or name
+        own = "mbs" if _plain(name) == RANK_BATCH else own_name(name) or name
         if own in found:
             raise InputError(f"{where}: {own} is given twice, once as {name}")
         if (own, _plain(value)) in ELSEWHERE:
             raise InputError(f"{where}: {own}={value.strip()}: {ELSEWHERE[own, _plain(value)]}")
-        found[own] = VALUES.get(own, {}).get(_plain(value), value)
+        found[own] = VALUES.get(_plain(name), VALUES.get(own, {})).get(_plain(value), value)
+    batch = next((name for name in given if _plain(name) == RANK_BATCH), "")
+    if batch and found.get("pp", "1").strip() != "1":
+        raise InputError(f"{where}: {batch}: a pipeline cuts it into micro-batches; expected mbs, the size of one")
     if not told:
         return found
     if "dp" in found:

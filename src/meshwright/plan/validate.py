@@ -171,7 +171,7 @@ def _outcome(
 ) -> RowOutcome:  # fmt: skip
     measured = row.measured_step_time_s
     assert row.run is not None
-    impossible = beyond_peak(row.run, measured, catalogue) if measured else ""
+    impossible = (beyond_peak(row.run, measured, catalogue) if measured else "") or row.contradiction
     return RowOutcome(
         id=row.id,
         family=row.family,

@@ -185,6 +185,10 @@ def test_without_a_run_a_band_stays_as_it_is():
         ({"gpu": "B200", "step_time_s": "1.0"}, "gpu b200 and h100: expected runs of one"),
         ({"family": "bridge", "step_time_s": "1.0"}, "stack bridge and house: expected runs of one"),
         ({"tp": "3", "step_time_s": "1.0"}, "mine-1: tp"),
+        (
+            {"step_time_s": "1.0", "tokens_per_s_per_gpu": "4"},
+            "mine-1: step_time_s 1, but its 4 tokens/s of a GPU make",
+        ),
     ],
 )
 def test_a_table_that_says_too_little_or_too_much_is_refused(tmp_path, change, message):

@@ -27,6 +27,8 @@ def test_a_model_cut_to_fewer_layers_says_how_many_of_them_have_no_experts():
         ({"experts": "8"}, "experts: 8, but llama3-8b has 0"),
         ({"gated_mlp": "0"}, "gated_mlp: 0, but llama3-8b has 1"),
         ({"tied": "1"}, "tied: 1, but llama3-8b has 0"),
+        ({"hidden": "2048", "heads": "16"}, "hidden: 2048, but llama3-8b has 4096"),
+        ({"hidden": "4096", "layers": "16", "kv_heads": "4"}, "kv_heads: 4, but llama3-8b has 8"),
     ],
 )
 def test_numbers_that_contradict_a_model_by_its_name_are_refused(cells, told):

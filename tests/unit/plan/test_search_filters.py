@@ -128,7 +128,7 @@ def test_conditions_that_leave_nothing_say_so_and_want_a_search():
     nothing, layout = invoke(f"{base} --only tp=3"), invoke(f"{base} --only tp=2 --layout tp=2")
 
     assert "is left: " in str(nothing.exception)
-    assert "outside --only tp=3" in str(nothing.exception)
+    assert "outside --only tp=3; tp of legal ones is 1, 2, 4, 8;" in str(nothing.exception)
     assert "--only: not with --layout; it goes with a search" in str(layout.exception)
 
 

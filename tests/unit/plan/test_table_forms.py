@@ -221,7 +221,7 @@ def test_a_layout_that_is_not_understood_or_contradicts_a_cell_is_refused(tmp_pa
     [
         (without("tp", "pp", "dp", split="TP4 PP4"), "column split is not read, and says 'TP4 PP4' of the layout"),
         (without("tp", "dp", fsdp="16"), "column fsdp is not read, and says '16' of the layout"),
-        (without("tp", "dp", **{"tensor paralell": "4"}), "column tensor paralell is not read"),
+        (without("tp", "dp", **{"tensor paralell": "4"}), "column tensor paralell, '4', is not read: did you mean tp?"),
         (CELLS | {"precison": "fp8"}, "column precison, 'fp8', is not read: did you mean precision?"),
     ],
 )
@@ -250,6 +250,11 @@ def test_two_columns_that_mean_one_are_refused_unless_one_has_its_name(tmp_path)
 def test_a_table_without_gpus_says_which_columns_it_has(tmp_path):
     with pytest.raises(InputError, match=r"expected a table with the columns gpu and num_gpus .*; it has id, nodes"):
         rows(tmp_path, "name,nodes\nx,8\n")
+
+
+def test_a_table_whose_column_of_gpus_is_a_slip_is_told_the_name(tmp_path):
+    with pytest.raises(InputError, match=r"; num_gpuss: did you mean num_gpus\?"):
+        rows(tmp_path, table(without("num_gpus", num_gpuss="64")))
 
 
 def test_text_that_is_no_utf_16_is_refused_by_its_byte(tmp_path):

@@ -341,6 +341,16 @@ def test_a_step_faster_than_the_peak_of_its_gpus_is_doubted_and_counts_in_no_err
     assert summary.worst == summary.mean == abs(plain["error"])
 
 
+def test_a_step_that_its_tokens_a_second_contradict_is_named_and_counts_in_no_error(tmp_path):
+    per_gpu = 32 * 8192 / 16 / 3.0  # of the row's step of 3 s
+    rows = [RUN | {"id": str(share), "tokens_per_s_per_gpu": str(share * per_gpu)} for share in (1.0, 1.04, 2.0)]
+    same, rounded, double = outcomes(tmp_path, *rows)
+
+    assert same.error == rounded.error is not None
+    assert (double.error, double.measured_step_time_s) == (None, 3.0)
+    assert double.not_counted.endswith("tokens/s of a GPU make a step of 1.5 s: one of the two is wrong")
+
+
 def test_adapters_may_be_faster_than_the_whole_model_at_its_peak(tmp_path):
     at_peak_s = 0.85  # of all weights: 51.5 GFLOP x 262,144 tokens / (16 x 989 TFLOP/s)
     cells = {"step_time_s": f"{0.9 * at_peak_s}"}

@@ -41,7 +41,7 @@ class LayoutCondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             away = misordered([ORDERS[value] for value in self.values], grid.columns())
             ordered: npt.NDArray[np.bool_] = (away == (self.sign == "!=")) != self.negated
             return ordered
-        column = grid.expert_tp if self.name == "etp" else np.asarray(getattr(grid, self.name))
+        column = self._column(grid)
         signs = {"<=": np.less_equal, ">=": np.greater_equal, "<": np.less, ">": np.greater}
         if self.sign in signs:
             found = signs[self.sign](column, self.values[0])
@@ -49,6 +49,17 @@ class LayoutCondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             found = np.isin(column, self.values) != (self.sign == "!=")
         mask: npt.NDArray[np.bool_] = np.broadcast_to(found != self.negated, len(grid))
         return mask
+
+    def alternatives(self, grid: Grid) -> str:
+        """Return which values the key has in legal layouts, in words; "" of the order of axes."""
+        if self.name == "order" or not len(grid):
+            return ""
+        found = [int(value) for value in np.unique(self._column(grid))]
+        names = [WORDS[self.name][value] if self.name in WORDS else str(value) for value in found]
+        return f"{self.name} of legal ones is {', '.join(names)}"
+
+    def _column(self, grid: Grid) -> npt.NDArray[np.float64]:
+        return np.asarray(grid.expert_tp if self.name == "etp" else getattr(grid, self.name))
 
 
 def parse_conditions(only: Sequence[str], without: Sequence[str]) -> tuple[LayoutCondition, ...]:

@@ -220,6 +220,8 @@ def _usable(row: RunRow, path: str | Path) -> Run:
     if row.unreadable or not row.measured_step_time_s:
         why = row.unreadable[0] if row.unreadable else "no step_time_s"
         raise InputError(f"{path}: {row.id}: {why}; expected the measured seconds of a step")
+    if row.contradiction:
+        raise InputError(f"{path}: {row.id}: step_time_s {row.measured_step_time_s:.4g}, but {row.contradiction}")
     return row.run
 
 

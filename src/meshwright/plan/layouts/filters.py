@@ -163,5 +163,6 @@ def narrowed_search(setting: Setting, grid: Grid, dropped: int) -> tuple[Grid, d
     asked = kept(setting.conditions, grid)
     if not asked.all():
         told = " ".join(condition.flag for condition in setting.conditions)
-        left[f"outside {told}"] = int((~asked).sum())
+        unmet = [condition.alternatives(grid) for condition in setting.conditions if not condition.holds(grid).any()]
+        left["; ".join([f"outside {told}", *filter(None, unmet)])] = int((~asked).sum())
     return (grid if asked.all() else grid.take(np.flatnonzero(asked))), left

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...errors import InputError
 from ...files import read_bytes, read_text
-from ...layout_names import DEGREE, own_name, own_values, pairs_of
+from ...layout_names import DEGREE, NEAR, near_key, own_name, own_values, pairs_of
 from ...units import counted
 from .cells import FLAGS, is_empty, with_decimal_point
 from .columns import CARRIED, INPUTS, MEASURED, SWITCHED
@@ -28,7 +28,7 @@ NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("name", "run", "runname", "runid"), "id"),
     **dict.fromkeys(("stack", "engine", "framework"), "family"),
     **dict.fromkeys(("accelerator", "gputype", "gpumodel", "gpuname"), "gpu"),
-    **dict.fromkeys(("gpus", "ngpus", "gpucount", "numberofgpus", "totalgpus", "worldsize"), "num_gpus"),
+    **dict.fromkeys(("gpus", "ngpus", "numgpu", "gpucount", "numberofgpus", "totalgpus", "worldsize"), "num_gpus"),
     **dict.fromkeys(("gpuspernode", "gpusnode", "nprocpernode"), "gpus_per_node"),
     "model": "model_name",
     **dict.fromkeys(("seqlength", "seqlen", "sequencelength", "contextlength", "maxseqlen"), "seq_len"),
@@ -57,7 +57,6 @@ SPLIT = re.compile(
 )
 KNOWN = frozenset({*INPUTS, *MEASURED, *CARRIED})
 PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
-NEAR = 0.85  # of two names, from which on one is taken for a slip of the other
 
 
 class TableLine(NamedTuple):
@@ -151,7 +150,7 @@ def check_unread(cells: Mapping[str, str]) -> None:
     for name, text in cells.items():
         if name in KNOWN or is_empty(text):
             continue
-        close = _near(name.lower(), frozenset(PRICED - cells.keys()))
+        close = _near(name.lower(), frozenset(PRICED - cells.keys())) or near_key(name)
         if close:
             raise InputError(f"column {name}, {text!r}, is not read: did you mean {close}?")
         if SPLIT.search(name) or DEGREE.search(text):

@@ -40,7 +40,8 @@ def row_architecture(
 def _said(cells: Cells, models: Mapping[str, Architecture], folder: Path, assumed: list[str]) -> Architecture:
     if not is_empty(cells.get("config", "")):
         return _configured(cells, folder)
-    if not cells.get("hidden"):
+    whole = all(not is_empty(cells.get(column, "")) for column in ("layers", "hidden", "heads"))
+    if not cells.get("hidden") or (not whole and find_model(cells.get("model_name", ""), models) is not None):
         return _by_name(cells, models, assumed)
     return _by_numbers(cells, assumed)
 

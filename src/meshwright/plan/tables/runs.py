@@ -37,6 +37,8 @@ FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, b
 JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
 EAGER = "eager"  # trait of runs whose layers go operator by operator
+UNSEEN_BAND = "the band of a stack that nobody measured"
+ALIKE = 0.05  # two measurements of one step differ by no more: figures are rounded, and rates are of many steps
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
 
 
@@ -116,6 +118,7 @@ class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     measured_step_time_s: float | None = None
     measured_peak_memory_bytes: float | None = None
     unreadable: tuple[str, ...] = ()  # measured cells that hold something, but no figure
+    contradiction: str = ""  # what another measured cell makes of the step, where the two cannot both be
 
 
 def read_rows(
@@ -136,7 +139,8 @@ def read_rows(
     book = msgspec.structs.replace(known, stacks={k: known.stacks[k] for k in STRANGERS}) if strangers else known
     names, lines = read_table(path)
     if not {"gpu", "num_gpus"} <= set(names):
-        told = f"; it has {', '.join(filter(None, names))}" if len(names) > 1 else ""
+        hints = "".join(f"; {name}: {hint}" for name, hint in unread(names).items() if hint)
+        told = f"; it has {', '.join(filter(None, names))}{hints}" if len(names) > 1 else ""
         raise InputError(f"{path}: expected a table with the columns gpu and num_gpus in its first line{told}")
     folder = Path(path).parent
     if default is not None:
@@ -169,24 +173,32 @@ def _row(
     except InputError as error:
         reason = str(error)
     unreadable: list[str] = []
+    measured_s, contradiction = _measured_step_s(cells, run, unreadable)
     return RunRow(
         id=name,
         family=family,
         run=run,
         reason=reason,
-        measured_step_time_s=_measured_step_s(cells, run, unreadable),
+        measured_step_time_s=measured_s,
         measured_peak_memory_bytes=measured_of(cells, "peak_memory_bytes_per_gpu", unreadable),
         unreadable=tuple(unreadable),
+        contradiction=contradiction,
     )
 
 
-def _measured_step_s(cells: Cells, run: Run | None, unreadable: list[str]) -> float | None:
-    """Return the seconds of a step that a row has measured, or what its tokens a second of one GPU make of it."""
+def _measured_step_s(cells: Cells, run: Run | None, unreadable: list[str]) -> tuple[float | None, str]:
+    """Return the seconds of a step that a row has measured, or what its tokens a second of one GPU make of it.
+
+    Then what contradicts them: tokens a second of another step, "" where nothing does.
+    """
     step_s = measured_of(cells, "step_time_s", unreadable)
     rate = measured_of(cells, "tokens_per_s_per_gpu", unreadable)
-    if step_s is not None or rate is None or run is None:
-        return step_s
-    return run.global_batch * run.seq_len / (rate * run.gpus)
+    if rate is None or run is None:
+        return step_s, ""
+    of_rate_s = run.global_batch * run.seq_len / (rate * run.gpus)
+    if step_s is None or abs(of_rate_s / step_s - 1.0) <= ALIKE:
+        return step_s or of_rate_s, ""
+    return step_s, f"its {rate:.6g} tokens/s of a GPU make a step of {format_time(of_rate_s)}: one of the two is wrong"
 
 
 def _run(
@@ -318,11 +330,11 @@ def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, as
         return default
     generic = _stranger(cells, beside)
     if is_empty(family):
-        assumed.append(f"stack {generic}, since family is empty and year is {cells['year']}: a wider band")
+        assumed.append(f"stack {generic}, since family is empty and year is {cells['year']}: {UNSEEN_BAND}")
         return generic
     near = near_stack(family, known)
     hint = f" (did you mean {near}?)" if near else ""
-    assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, a wider band")
+    assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, {UNSEEN_BAND}")
     return generic
 
 
