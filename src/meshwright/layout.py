@@ -7,7 +7,7 @@ import msgspec
 
 from .errors import InputError
 from .files import convert
-from .layout_names import hint_of, is_key, own_values, pairs_of
+from .layout_names import is_key, key_hint, own_values, pairs_of
 from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 from .units import counted
@@ -147,7 +147,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for name, value in pairs_of(text):
             if not value or not (name in known or is_key(name)):
                 part = f"{name}={value}" if value else name
-                raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({hint_of(name, known)})")
+                raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({key_hint(name, known)})")
             if name in given:
                 raise InputError(f"{where}: {name} is given twice")
             given[name] = value

@@ -95,7 +95,7 @@ def is_key(name: str) -> bool:
     return own_name(name) is not None or names_sharding(name) or _plain(name) == RANK_BATCH
 
 
-def hint_of(name: str, known: Iterable[str]) -> str:
+def key_hint(name: str, known: Iterable[str]) -> str:
     """Return what may be meant by a name that is no key: how it is said, the key that it is a slip of, or the known."""
     return UNNAMED.get(_plain(name)) or (f"did you mean {key}?" if (key := near_key(name)) else nearest(name, known))
 

@@ -1,5 +1,6 @@
 """`meshwright plan --mfu` or `--params`: the arithmetic of a step on the back of an envelope."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,13 +27,17 @@ if TYPE_CHECKING:
 def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
     from ..plan.model_facts import sentence
-    from ..plan.targets.envelope import envelope
+    from ..plan.targets.envelope import GPUS_FOR_DAYS, envelope
     from ..report.planning import show_envelope
 
     assert given.cluster is not None
     group, unjoined = _nodes(given, catalogue)
     question = _question(given, model, given.gpus or group.gpus)
     result, facts = envelope(question, group), _facts(model, given.seq_len, question.seq_len)
+    if given.gpus is None and all_tokens(given) and given.target_days is not None:
+        nodes = math.ceil(result.value(GPUS_FOR_DAYS) / group.gpus)
+        result = envelope(msgspec.structs.replace(question, gpus=nodes * group.gpus), group)
+        unjoined += [f"the {nodes * group.gpus:,} GPUs are those of the days asked for, in whole nodes (--gpus)"]
     if given.as_json:
         click.echo(to_json({"model": facts, **msgspec.structs.asdict(result)} if facts else result))
     else:

@@ -193,8 +193,9 @@ def _beyond_positions(model: Architecture, seq_len: int) -> tuple[str, ...]:
 def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:
     """Return a warning for each rate given that is the duplex figure of the cluster's own, or slipped in its file."""
     if is_file(request.cluster):
-        rates = {"intra_bytes_per_s": request.intra_bytes_per_s, "inter_bytes_per_s": request.inter_bytes_per_s}
-        described = node(cluster_by_name(catalogue, request.cluster, **rates))
+        intra, inter = request.intra_bytes_per_s, request.inter_bytes_per_s
+        read = cluster_by_name(catalogue, request.cluster, intra_bytes_per_s=intra, inter_bytes_per_s=inter)
+        described = node(read)
         return [f"{request.cluster}: {text}" for text in suspicions_of(described, catalogue)]
     own = node(cluster_by_name(catalogue, request.cluster, fabric=request.fabric))
     accelerator = catalogue.accelerators[own.gpu.model]

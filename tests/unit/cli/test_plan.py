@@ -147,6 +147,30 @@ def test_arithmetic_from_a_parameter_count_alone(capsys):
     assert "overlapped: 420 ms" in text
 
 
+def test_arithmetic_that_asks_for_the_gpus_of_some_days_is_about_those_gpus(capsys):
+    words = [
+        "plan",
+        "--params",
+        "120B",
+        "--tokens",
+        "3T",
+        "--mfu",
+        "0.45",
+        "--cluster",
+        "dgx-h200",
+        "--target-days",
+        "45",
+    ]
+    document = json.loads(answer(capsys, *words, "--json").out)
+    lines = {line["name"]: line["value"] for line in document["lines"]}
+    said = answer(capsys, *words).out
+
+    assert lines["GPUs for these days"] == pytest.approx(6 * 120e9 * 3e12 / (0.45 * 989e12 * 45 * 86400), abs=1)
+    assert 44.7 < lines["training"] <= 45.0
+    assert document["warnings"] == []
+    assert "1,256 GPUs are those of the days asked for, in whole nodes" in said
+
+
 def test_a_convolutional_model_is_sized_by_its_own_arithmetic(capsys):
     words = ["plan", "--model", "resnet50", "--mfu", "0.4", "--global-batch", "256", "--cluster", "dgx-a100-80g"]
     document = json.loads(answer(capsys, *words, "--json").out)

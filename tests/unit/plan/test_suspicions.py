@@ -1,4 +1,4 @@
-"""What looks wrong in a node that a file describes, beside the catalogue's figures of its accelerator."""
+"""Suspicions of a node that a file describes, beside the catalogue's figures of its accelerator."""
 
 import pytest
 from msgspec.structs import replace

@@ -86,7 +86,13 @@ def test_columns_go_by_the_names_that_engines_and_people_give_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("column", "cell", "seconds"), [("step_time_s", "116250 ms", 116.25), ("iteration time", "1.9375 min", 116.25)]
+    ("column", "cell", "seconds"),
+    [
+        ("step_time_s", "116250 ms", 116.25),
+        ("iteration time", "1.9375 min", 116.25),
+        ("Step time (ms)", '"116.250,25"', 116.25025),  # points part thousands, and a comma the fraction
+        ("step_time_s", '"116,250.25 ms"', 116.25025),
+    ],
 )
 def test_a_measured_time_has_the_unit_that_it_says(tmp_path, column, cell, seconds):
     (row,) = rows(tmp_path, table(without("step_time_s", **{column: cell})))
@@ -155,6 +161,16 @@ def test_columns_and_cells_of_other_trainers_are_read(tmp_path):
 
     assert (row.run.layout.zero, row.run.layout.recompute, row.run.seq_len) == (3, "full", 8192)
     assert "recompute full: the table says 'True', not what" in row.run.assumed
+
+
+def test_a_count_may_have_the_word_of_its_column_behind_it_and_no_other(tmp_path):
+    words = {"num_gpus": "64 GPUs", "seq_len": "8192 tokens", "global_batch_sequences": "1024 seqs"}
+    (worded,) = rows(tmp_path, table(CELLS | words))
+    (plain,) = rows(tmp_path, table(CELLS))
+    (tokens,) = rows(tmp_path, table(CELLS | {"global_batch_sequences": "1024 tokens"}))
+
+    assert worded == plain
+    assert tokens.reason == "global_batch_sequences: expected a number of 0 or more, got '1024 tokens'"
 
 
 def test_a_batch_of_tokens_is_not_read_as_one_of_sequences(tmp_path):

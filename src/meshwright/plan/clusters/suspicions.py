@@ -1,4 +1,4 @@
-"""What looks wrong in a cluster that a file describes: figures that a datasheet or a unit made too large or small."""
+"""Suspicions of a cluster that a file describes: figures that a datasheet or a unit made too large or small."""
 
 from collections.abc import Iterator
 

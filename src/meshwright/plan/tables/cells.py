@@ -12,6 +12,13 @@ FLAGS = {"0": 0, "false": 0, "no": 0, "off": 0, "none": 0, "1": 1, "true": 1, "y
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+")  # of a whole number; of others it may be a decimal comma
 DECIMAL_COMMA = re.compile(r"^(\d+),(\d{1,2}|\d{4,})(?!\d)")
 EITHER_COMMA = re.compile(r"^(\d{1,3}),(\d{3})(?![\d.,])")
+# thousands parted by one mark, a fraction by the other
+BOTH_MARKS = re.compile(r"^(\d{1,3}(?:([.,])\d{3})+)(?!\2)[.,](\d+)(?![\d.,])")
+UNITS = {  # words behind a number, which say of its column what is known of it
+    "num_gpus": re.compile(r"(?i)(?<=\d)\s*gpus?$"),
+    "global_batch_sequences": re.compile(r"(?i)(?<=\d)\s*(seqs?|sequences)$"),
+    "seq_len": re.compile(r"(?i)(?<=\d)\s*(toks?|tokens)$"),
+}
 MEASURES: dict[str, Callable[[str], float]] = {"step_time_s": parse_time, "peak_memory_bytes_per_gpu": parse_bytes}
 
 
@@ -46,8 +53,9 @@ def number_of(cells: Cells, name: str) -> float | None:
 
 def count_of(cells: Cells, name: str, default: int | None = None, *, least: int = 1) -> int:
     """Return a cell as a whole number; InputError where it is empty and there is no default."""
-    text = cells.get(name, "")
-    value = number_of({name: text.replace(",", "")} if THOUSANDS.fullmatch(text) else cells, name)
+    said = cells.get(name, "")
+    text = UNITS[name].sub("", said) if name in UNITS else said
+    value = number_of({name: text.replace(",", "") if THOUSANDS.fullmatch(text) else text}, name)
     if value is None:
         if default is None:
             raise InputError(f"{name}: not stated")
@@ -73,15 +81,20 @@ def with_decimal_point(cells: Sequence[str]) -> list[str]:
     return [EITHER_COMMA.sub(r"\1.\2", cell.strip()) for cell in cells] if decimal else list(cells)
 
 
+def _with_point(found: re.Match[str]) -> str:
+    return f"{found[1].replace(found[2], '')}.{found[3]}"
+
+
 def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
     """Return a figure that was measured; None where there is none, or where the cell is added to `unreadable`.
 
-    It may have a unit of time or of memory, and a decimal comma; before three digits it may part thousands as well.
+    It may have a unit of time or of memory, and a decimal comma; before three digits it may part thousands as well,
+    unless a point does, as in 4.512,5.
     """
     text = cells.get(name, "")
     if is_empty(text):
         return None
-    plain = DECIMAL_COMMA.sub(r"\1.\2", text)
+    plain = DECIMAL_COMMA.sub(r"\1.\2", BOTH_MARKS.sub(_with_point, text))
     if name not in MEASURES and THOUSANDS.fullmatch(text):
         plain = text.replace(",", "")
     try:

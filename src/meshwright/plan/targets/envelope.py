@@ -32,6 +32,7 @@ GRADIENT_BYTES = 4
 TOKEN_BYTES = 4  # an index into the vocabulary, as int32
 EXPECTED_SHARE = 0.8  # of the advertised rate: the careful end of 80 to 90 %
 DAY_S = 86400.0
+GPUS_FOR_DAYS = "GPUs for these days"  # the name of a line
 
 
 class ArithmeticLine(msgspec.Struct, frozen=True):
@@ -332,7 +333,7 @@ def _gpus_for_days(q: Question, each: float, peak: float) -> list[ArithmeticLine
     reached = q.peak_share * peak
     gpus = math.ceil(each * q.tokens / (reached * q.days * DAY_S))
     how = f"{_count(q.tokens)} tokens x {_flop(each)} / ({reached / 1e12:.4g} TFLOP/s x {format_days(q.days)})"
-    return [ArithmeticLine("GPUs for these days", how, gpus, f"{gpus:,}")]
+    return [ArithmeticLine(GPUS_FOR_DAYS, how, gpus, f"{gpus:,}")]
 
 
 def _verdict(q: Question, comm_s: float, backward_s: float, compute_s: float, step_s: float, *, unjoined: bool) -> str:
