@@ -151,6 +151,10 @@ def _check(given: PlanOptions) -> None:
     check_target(given)
     if given.graph is not None and given.graph.suffix != ".svg":
         raise InputError(f"--graph {given.graph}: expected a name that ends in .svg")
+    for file in ("output", "graph"):
+        path = getattr(given, file)
+        if path is not None and not path.parent.is_dir():  # before a search that takes a while
+            raise InputError(f"--{file} {path}: no folder {path.parent} to write it in")
     changed = "--lora-rank" if given.lora_rank else "--optimizer" if given.optimizer.lower() != "adamw" else ""
     told = ("recompute_modules", "activations_away", "weights", "loss")
     named = next((name for name in told if getattr(given, name)), "")

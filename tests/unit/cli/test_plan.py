@@ -114,6 +114,14 @@ def test_a_plan_that_train_would_not_follow_is_not_written(capsys, tmp_path, wor
     assert not (tmp_path / "plan.json").exists()
 
 
+@pytest.mark.parametrize(("flag", "name"), [("--output", "plan.json"), ("--graph", "step.svg")])
+def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_search(capsys, tmp_path, monkeypatch, flag, name):
+    monkeypatch.setattr("meshwright.plan.search.explore.price_all", lambda *_: pytest.fail("searched all the same"))
+
+    assert run_command([*SMALL, flag, str(tmp_path / "none" / name)]) == 2
+    assert "no folder" in " ".join(capsys.readouterr().err.split())
+
+
 def test_modules_that_predict_further_tokens_are_part_of_the_model_and_of_the_price(capsys):
     one = [*SMALL, "--layout", "dp=16,zero=1", "--json"]
     plain, module = (json.loads(answer(capsys, *one, *more).out) for more in ((), ("--mtp-layers", "1")))
