@@ -450,7 +450,7 @@ def test_the_duplex_figure_is_called_out(capsys):
         ([*SMALL, "--target-step-time", "0"], "--target-step-time: expected more than 0"),
         ([*SMALL, "--plot", "x.svg"], "--plot: needs --target-mfu"),
         ([*SMALL, "--target-mfu", "0.3", "--plot", "x.png"], "ends in .svg"),
-        ([*SMALL, "--output", "nowhere/plan.json"], "nowhere/plan.json: No such file"),
+        ([*SMALL, "--output", "nowhere/plan.json"], "--output nowhere/plan.json: no folder nowhere"),
         ([*PARAMS, "--mfu", "1.5"], "mfu: expected more than 0 and at most 1, got 1.5"),
         (["plan", "--params", "2B", "--global-batch", "8", "--cluster", "dgx-h100"], "--seq-len: expected"),
         ([*PARAMS, "--compare", "a,b"], "--compare: needs --model"),
