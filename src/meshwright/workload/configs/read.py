@@ -13,6 +13,7 @@ import msgspec
 from ...errors import InputError
 from ...quantities import MOST_COUNT
 from ..architecture import Architecture
+from ..kinds import Attention
 from . import vision
 from .composites import COMPOSITES
 from .families import RECIPES
@@ -40,6 +41,7 @@ class Described(NamedTuple):
     architecture: Architecture
     assumed: tuple[str, ...]
     ignored: tuple[str, ...]
+    meant: str = ""  # a hint of the key that the first of these may be a misspelling of
 
 
 def model_types() -> list[str]:
@@ -73,12 +75,24 @@ def architecture_of(
     if found.ignored and not allow_unknown:
         raise InputError(
             f"{where}: {found.ignored[0]}: not understood for model_type {kind}, and it may change the size "
-            f"({len(found.ignored)} such: {', '.join(found.ignored)}); --allow-unknown passes over it"
+            f"({len(found.ignored)} such: {', '.join(found.ignored)}){found.meant}; --allow-unknown passes over it"
             f"{_class_of(config, kind)}"
         )
     _refuse_huge(msgspec.to_builtins(found.architecture), where)
     named = msgspec.structs.replace(found.architecture, name=name)
-    return found._replace(architecture=named, assumed=(*found.assumed, *_quantized(config)))
+    assumed = (*found.assumed, *_quantized(config), *_output_of(config, named))
+    return found._replace(architecture=named, assumed=assumed)
+
+
+def _output_of(config: Mapping[str, Any], model: Architecture) -> tuple[str, ...]:
+    """Return which output is counted of an encoder whose file does not name the class that has one."""
+    mixers = [mixer for run in model.runs for mixer in run.layer.mixers]
+    if config.get("architectures") or any(not isinstance(m, Attention) or m.masked for m in mixers):
+        return ()
+    return (OUTPUT.format(count=model.vocab_size, what="words" if model.embeds else "classes"),)
+
+
+OUTPUT = "an output over {count:,} {what} is counted: the file names no class (architectures) that has another or none"
 
 
 def _quantized(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -181,11 +195,21 @@ def _instead_of_type(config: Mapping[str, Any]) -> str:
     made = config.get("_class_name")
     if isinstance(made, str):
         return f"{made} is a part of diffusers: its models of images and videos are not counted; --params takes a size"
+    if isinstance(config.get("peft_type"), str):
+        return _of_adapter(config)
     if "weight_map" in config:
         return "this is an index of weights; take the config.json beside it"
     if "n_layers" in config and "dim" in config:
         return "this has the keys of Meta's or Mistral's params.json; take the config.json of the same model"
     return "expected a word such as llama"
+
+
+def _of_adapter(config: Mapping[str, Any]) -> str:
+    """Return what to plan in place of an adapter's own file: the model beneath it, with adapters of its rank."""
+    base, rank, kind = config.get("base_model_name_or_path"), config.get("r"), config["peft_type"]
+    under = f"{base}, the model beneath it" if isinstance(base, str) and base else "the model beneath it"
+    option = f" with --lora-rank {rank}" if kind == "LORA" and type(rank) is int and rank > 0 else ""
+    return f"this is the file of an adapter, peft_type {kind}; take the config.json of {under},{option}".rstrip(",")
 
 
 def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unknown: bool) -> None:
@@ -202,8 +226,24 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
 
 def _single(config: Mapping[str, Any], kind: str, where: str) -> Described:
     reader = ConfigReader(by_todays_names(config, kind), config_defaults().get(kind, {}), where)
-    architecture = RECIPES[kind](reader)
-    return Described(architecture, tuple(reader.assumed), tuple(reader.unknown()))
+    try:
+        architecture = RECIPES[kind](reader)
+    except (ValueError, OverflowError, InputError) as error:
+        raise type(error)(f"{error}{_of_defaults(reader, str(error))}") from None
+    unknown = reader.unknown()
+    return Described(architecture, tuple(reader.assumed), tuple(unknown), _meant(unknown, reader))
+
+
+def _of_defaults(reader: ConfigReader, fault: str) -> str:
+    """Return which sizes in a message come from the model type, since the file has none of them."""
+    keys = [key for key in (told.partition(" = ")[0] for told in reader.assumed) if f"{key} " in fault]
+    return f" ({' and '.join(keys)}: missing; the number is the default of the model type)" if keys else ""
+
+
+def _meant(unknown: list[str], reader: ConfigReader) -> str:
+    """Return a hint of the key that the first unknown one is written much like; nothing where none is."""
+    close = difflib.get_close_matches(unknown[0], reader.used, n=1, cutoff=0.8) if unknown else []
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _inside(config: Mapping[str, Any]) -> str | None:
@@ -261,6 +301,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
             *told,
         ),
         tuple(unknown),
+        found.meant if unknown[:1] == list(found.ignored[:1]) else "",
     )
 
 

@@ -129,6 +129,7 @@ def gemma3n_sound(c: ConfigReader, text: int) -> int:
     if not all(isinstance(told, list | tuple) and len(told) == 2 for told in (channels, kernels, strides)):
         raise ValueError("sscp_conv_channel_size, sscp_conv_kernel_size, sscp_conv_stride_size: expected two of each")
     c.skip(*(f"conf_{name}" for name in ("reduction_factor", "residual_weight", "attention_logit_cap")))
+    c.skip("conf_positional_bias_size")  # of published files; the class has sines in its place
     c.skip(*(f"conf_attention_{name}" for name in ("chunk_size", "context_left", "context_right")))
     c.skip("gradient_clipping", "vocab_offset", "sscp_conv_group_norm_eps")
     found, before = 0, 1

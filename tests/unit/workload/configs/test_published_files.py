@@ -171,6 +171,7 @@ def test_a_shared_network_may_be_said_by_its_width_and_by_its_experts_if_both_ag
         ("blenderbot", {"do_blenderbot_90_layernorm": True, "layernorm_variant": "prelayernorm"}),
         ("blenderbot-small", {"do_blenderbot_90_layernorm": True, "layernorm_variant": "xlm"}),
         ("kimi_k25", {"use_unified_vision_chunk": True}),
+        ("afmoe", {"score_func": "sigmoid", "use_grouped_mm": True}),
         ("llama", {"unsloth_fixed": True, "transformers.js_config": {"dtype": "q4"}, "use_bfloat16": True}),
     ],
 )
@@ -406,3 +407,46 @@ def test_a_decoder_of_t5_of_which_nothing_is_said_beside_layers_by_another_name_
 def test_a_class_without_text_as_its_output_is_refused_by_that_whatever_its_type(kind):
     with pytest.raises(InputError, match="FooForObjectDetection has another output than a language model"):
         architecture_of(TEXT | {"model_type": kind, "architectures": ["FooForObjectDetection"]})
+
+
+def test_the_encoder_of_sound_of_gemma_3n_has_a_key_of_positions_that_its_class_passes_over():
+    sight = {"model_type": "gemma3n_vision", "architecture": "mobilenetv5_300m_enc"}
+    config = {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}, "vision_config": sight}
+
+    sizes = [parameters(config | {"audio_config": keys}) for keys in ({}, {"conf_positional_bias_size": 256})]
+    assert sizes[0] == sizes[1]
+
+
+def test_a_size_that_only_the_model_type_assumes_is_named_as_missing_where_others_do_not_fit_it():
+    config = {"model_type": "llama", "intermediate_size": 13824, "num_hidden_layers": 40, "num_attention_heads": 40}
+
+    with pytest.raises(InputError, match=r"40 does not divide hidden_size 4096 \(hidden_size: missing; .* default"):
+        architecture_of(config)
+    with pytest.raises(InputError, match="40 does not divide hidden_size 4096$"):
+        architecture_of(config | {"hidden_size": 4096})
+
+
+def test_the_file_of_an_adapter_is_named_as_one_with_the_model_and_the_rank_to_plan():
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "some/Model-7B", "r": 16, "task_type": "CAUSAL_LM"}
+
+    with pytest.raises(InputError, match="adapter, peft_type LORA; take the config.json of some/Model-7B, .*-rank 16"):
+        architecture_of(adapter)
+    with pytest.raises(InputError, match="peft_type IA3; take the config.json of the model beneath it\\)"):
+        architecture_of({"peft_type": "IA3"})
+
+
+def test_a_key_that_is_written_much_like_one_that_is_read_is_refused_with_that_one():
+    with pytest.raises(InputError, match="max_window_layer: not understood .*did you mean max_window_layers"):
+        architecture_of(TEXT | {"max_window_layer": 2})
+    with pytest.raises(InputError, match="towers: not understood .*1 such: towers\\); --allow-unknown"):
+        architecture_of(TEXT | {"towers": 2})
+
+
+def test_the_output_of_an_encoder_is_said_where_its_file_names_no_class():
+    base = library.base("deberta-v2")
+    told, named, decoder = (
+        architecture_of(config).assumed for config in (base, base | {"architectures": ["DebertaV2ForMaskedLM"]}, TEXT)
+    )
+
+    assert [text for text in told if "an output over 1,000 words is counted" in text]
+    assert not [text for text in (*named, *decoder) if "names no class" in text]
