@@ -138,6 +138,7 @@ def _multiplied(network: Any, seq_len: int | None) -> float | None:
 
     if not isinstance(network, Architecture) or seq_len is None:
         return None
-    if network.active_parameters == network.text_parameters and not network.fixed_length:
+    whole = network.active_parameters == network.text_parameters and not network.borrowed_parameters
+    if whole and not network.fixed_length:
         return None
     return network.products_per_token(seq_len)

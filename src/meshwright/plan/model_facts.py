@@ -86,7 +86,7 @@ def facts_about(
 
     `option` says where the modules that predict further tokens would be asked for.
     """
-    assumed += (*_idle(model), *_further_tokens(model, option))
+    assumed += (*_idle(model), *_borrowed(model), *_further_tokens(model, option))
     return ModelFacts(
         name=model.name,
         parameters=model.parameters,
@@ -107,6 +107,15 @@ def _idle(model: Architecture) -> tuple[str, ...]:
         return ()
     told = f"{idle / 1e9:.4g} B of the parameters are multiplied with no token of text, as transformers allocates them"
     return (f"{told}; without them {(model.parameters - idle) / 1e9:.4g} B",)
+
+
+def _borrowed(model: Architecture) -> tuple[str, ...]:
+    """Return what is said of layers that multiply with the weights of earlier ones."""
+    count = sum(run.count for run in model.stack if run.layer.borrowed)
+    if not count:
+        return ()
+    more = f"{model.borrowed_parameters / 1e9:.4g} B parameters more are multiplied than are held"
+    return (f"{count} of the {model.num_hidden_layers} layers use weights of an earlier one: {more}",)
 
 
 def _further_tokens(model: Architecture, option: str) -> tuple[str, ...]:

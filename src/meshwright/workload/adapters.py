@@ -12,6 +12,8 @@ def adapter_parameters(model: Architecture, rank: int) -> int:
 
     A matrix [in, out] has an adapter of rank x (in + out). InputError for layers that mix tokens otherwise.
     """
+    if model.borrowed_parameters:
+        raise InputError("LoRA: adapters of layers that share weights are not counted")
     found = 0
     for run in model.runs:
         sides = sum(_sides(mixer, model.hidden_size) for mixer in run.layer.mixers)

@@ -263,6 +263,11 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return sum(run.count * run.layer.small for run in self.stack) / self.num_hidden_layers
 
     @property
+    def borrowed_parameters(self) -> int:
+        """Parameters that layers multiply with and an earlier layer holds, each as often as it is borrowed."""
+        return sum(run.count * run.layer.borrowed for run in self.stack)
+
+    @property
     def expert_width_mean(self) -> float:
         """Width of an expert of the same weights whose stream is as wide as the residual one."""
         latent = next((n.latent for n in self._networks() if isinstance(n, Experts)), 0)

@@ -102,6 +102,7 @@ class LayerKind(Kind, frozen=True, kw_only=True):
     small: int = 0  # norms, biases, convolutions: held, and multiplied with nothing
     more: int = 0  # other weights that a token is multiplied with
     streams: int = 0  # elements of a token in further residual streams, which are kept around the layer's two halves
+    borrowed: int = 0  # of its parameters, those that an earlier layer holds: multiplied in both, held once
     length: int = 0  # tokens of a sequence in it, where their number is fixed as in an encoder of sound; 0: the text's
 
     @property
@@ -118,8 +119,9 @@ class LayerKind(Kind, frozen=True, kw_only=True):
         return self.mixer_weights(hidden) + (self.network.weights(hidden) if self.network else 0)
 
     def parameters(self, hidden: int) -> int:
-        """Return all parameters of the layer."""
-        return self.mixer_weights(hidden) + (self.network.held(hidden) if self.network else 0) + self.small
+        """Return the parameters that the layer holds, and no earlier one."""
+        network = self.network.held(hidden) if self.network else 0
+        return self.mixer_weights(hidden) + network + self.small - self.borrowed
 
     def flops(self, seq_len: int, *, causal: bool) -> float:
         """Return the FLOPs of one token of the text, forward, that are no products with weights."""

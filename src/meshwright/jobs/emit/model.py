@@ -18,6 +18,8 @@ def features_left_out(model: Architecture) -> list[str]:
         told.append(f"its embedding has {model.embedding_size} columns")
     if model.tower_parameters:
         told.append("it has a tower for images or sound")
+    if model.borrowed_parameters:
+        told.append("layers share their weights")
     for run in model.runs:
         told += _of_layer(run.layer, model)
     return list(dict.fromkeys(told))

@@ -73,6 +73,7 @@ class ModelQuantities:
     chunk: Number = np.inf
     recurrent_flops: Number = 0.0  # of a token, forward: state-space layers and linear attention, indexers' short part
     recurrent_kept: Number = 0.0  # elements of a token that the recurrences' kernels keep
+    held_share: Number = 1.0  # of the parameters in layers; the rest are those of earlier layers, which hold them
     beside: Number = 0.0  # parameters beside layers, embedding and output
     tower: Number = 0.0  # of encoders that tokens of text do not pass, held frozen
     # an encoder whose tokens are as many whatever the text's length
@@ -109,6 +110,7 @@ class ModelQuantities:
             projected=_mean(model, _projected),
             recurrent_kept=_mean(model, lambda mixer: 0 if isinstance(mixer, Attention | Latent) else mixer.kept)
             + sum(2 * run.count * run.layer.streams for run in model.runs) / model.num_hidden_layers,
+            held_share=_held_share(model),
             beside=model.beside_parameters + model.beside_weights,
             tower=model.tower_parameters,
             fixed=model.fixed_length,
@@ -144,6 +146,11 @@ class ModelQuantities:
 def _mean(model: Architecture, of: Callable[[Mixer], float]) -> float:
     """Return a quantity of a layer's mixers, on average over all layers."""
     return sum(run.count * of(mixer) for run in model.runs for mixer in run.layer.mixers) / model.num_hidden_layers
+
+
+def _held_share(model: Architecture) -> float:
+    held = sum(run.count * run.layer.parameters(model.hidden_size) for run in model.runs)
+    return held / (held + borrowed) if (borrowed := model.borrowed_parameters) else 1.0
 
 
 def _fixed_share(model: Architecture) -> float:

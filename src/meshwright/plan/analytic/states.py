@@ -87,8 +87,9 @@ def _parameters(model: ModelQuantities, grid: Grid, load: RankLoad) -> tuple[Num
     attention = model.attention_weights / grid.tp + model.small_parameters
     network = model.matrices * model.hidden * model.ffn / grid.tp
     dense = load.layers * attention + load.dense * model.dense_share * network + load.moe * (shared + router)
+    dense, expert_held = model.held_share * dense, model.held_share * expert
     unit = attention + np.maximum(network * (load.dense > 0), (shared + router + expert) * (load.moe > 0))
-    return dense + _ends(model, grid, load), load.moe * expert, unit
+    return dense + _ends(model, grid, load), load.moe * expert_held, unit
 
 
 def _dense_layer(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:

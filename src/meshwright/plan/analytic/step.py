@@ -77,7 +77,8 @@ def step_s(
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    data = _data_parallel(machine, c, model, grid, (held, experts), layer, most, micro, work, shard)
+    sent = held + gathered_again(model, grid, most), experts
+    data = _data_parallel(machine, c, model, grid, sent, layer, most, micro, work, shard)
     ranks = np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
     updated = (held - experts) / ranks + experts / np.maximum(ranks / grid.expert_cut, 1.0)
     update_s = UPDATE_BYTES * c.optimizer * c.trained * updated / (machine.memory_rate * c.memory)
@@ -195,14 +196,26 @@ def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro
 
 def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
     """Return the parameters of the rank that holds most: `layers` layers and the larger embedding, cut over tp."""
+    ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
+    embedding = (model.vocab + model.positions) * model.hidden * ends + model.beside
+    own = model.held_share * layers
+    return (own * _matrices(model, grid) + embedding) / grid.tp + own * model.small_parameters
+
+
+def gathered_again(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
+    """Return the parameters that ZeRO-3 gathers for a layer though an earlier one, which holds them, had them too."""
+    borrowed = (1.0 - model.held_share) * layers
+    each = _matrices(model, grid) / grid.tp + model.small_parameters
+    return np.where(grid.zero == 3, borrowed * each, 0.0)
+
+
+def _matrices(model: ModelQuantities, grid: Grid) -> Number:
+    """Return the weights of a mean layer, before tp cuts them."""
     network = model.matrices * model.hidden * model.ffn
     expert = model.matrices * model.hidden * model.expert_ffn
     shared = model.matrices * model.hidden * model.shared_ffn
     routed = expert * model.experts / grid.expert_cut + shared + model.hidden * model.experts
-    layer = model.attention_weights + model.plain_share * network + model.moe_share * routed
-    ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
-    embedding = (model.vocab + model.positions) * model.hidden * ends + model.beside
-    return (layers * layer + embedding) / grid.tp + layers * model.small_parameters
+    return model.attention_weights + model.plain_share * network + model.moe_share * routed
 
 
 def with_further(model: ModelQuantities, grid: Grid, most: Number, last: Number) -> tuple[Number, Number]:
@@ -221,7 +234,7 @@ def with_further(model: ModelQuantities, grid: Grid, most: Number, last: Number)
 
 def experts_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
     """Return the parameters of routed experts among those of a rank with this many layers."""
-    expert = model.matrices * model.hidden * model.expert_ffn
+    expert = model.held_share * model.matrices * model.hidden * model.expert_ffn
     return layers * model.moe_share * expert * model.experts / grid.expert_cut / grid.tp
 
 

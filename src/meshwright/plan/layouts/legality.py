@@ -5,8 +5,8 @@ Memory is not a rule here: whether a layout fits is a price (`plan.analytic`). T
   world     tp x cp x dp x pp is the number of ranks
   heads     query heads, key-value heads and the inner width divide by tp, an expert's width by etp;
             (sequence / cp) divides by tp under sp; where an engine shares key-value heads, they may divide tp instead
-  layers    no more stages than layers; a plain pipeline may be uneven by one layer; an interleaved one needs
-            layers / (pp x vpp) whole, or (layers + 2) / (pp x vpp), with embedding and output in a slot each, or
+  layers    no pipeline where layers share weights; no more stages than layers; a plain pipeline may be uneven by one
+            layer; an interleaved one needs layers / (pp x vpp) whole, or (layers + 2) / (pp x vpp), with embedding and output in a slot each, or
             layers that pp alone does not divide either (61 over 4 x 8): then stages may be uneven by one layer
   context   the sequence divides by 2 cp (each rank takes an early and a late part, which evens out the causal half)
   experts   ep divides the experts; ep > 1 needs experts (that ep divides dp x cp x tp / etp is checked by Layout)
@@ -28,6 +28,7 @@ from ...units import counted
 from ...workload.conventions import EMULATES
 
 EXPERT_WIDTH = "expert_size"
+SHARED = "layers share weights, which a pipeline's stages would each hold and sum: such pipelines are not priced"
 KEY_HEADS = ("num_key_value_heads", "key-value heads")
 
 
@@ -84,6 +85,8 @@ def illegal(
     if _widths(model).get(EXPERT_WIDTH, 0) % layout.expert_tp:
         broken.append(f"tp: {layout.expert_tp} does not divide {EXPERT_WIDTH} = {_widths(model)[EXPERT_WIDTH]}")
     broken += _layers(layout, model.num_hidden_layers)
+    if layout.pp > 1 and most_stages(model) == 1:
+        broken.append(f"pp: {layout.pp}, but {SHARED}")
     if layout.cp > 1 and seq_len % (2 * layout.cp):
         broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {seq_len} tokens")
     elif layout.sp and (seq_len // layout.cp) % layout.tp:
@@ -167,6 +170,11 @@ def expert_count(model: Splittable) -> int:
 def most_tensor_parallel(model: Splittable) -> int:
     """Return the largest tensor-parallel degree; every legal one divides it."""
     return math.gcd(*_widths(model).values())
+
+
+def most_stages(model: Splittable) -> int:
+    """Return the most stages that a pipeline may have: one where layers use the weights of earlier ones."""
+    return 1 if getattr(model, "borrowed_parameters", 0) else model.num_hidden_layers
 
 
 def stages_fit(layers: int, pp: int, vpp: int) -> bool:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ...layout import AXES, OFFLOADS, ORDERS, Layout
 from ...workload.conventions import EMULATES
 from ..analytic.quantities import RECOMPUTES, SCHEDULES, Grid
-from .legality import Splittable, divisors, expert_count, most_tensor_parallel, stages_fit
+from .legality import SHARED, Splittable, divisors, expert_count, most_stages, most_tensor_parallel, stages_fit
 
 Ints = npt.NDArray[np.int64]
 Keeping = Callable[[Grid], npt.NDArray[np.bool_]]  # which layouts a stack can run, whatever their micro-batch
@@ -135,8 +135,8 @@ def _broken(model: Splittable, degrees: RankSplit, global_batch: int, seq_len: i
     """Return the first rule that a factorisation breaks, or ""."""
     if most_tensor_parallel(model) % degrees.tp:
         return TP
-    if degrees.pp > model.num_hidden_layers:
-        return PP
+    if degrees.pp > most_stages(model):
+        return PP if degrees.pp > model.num_hidden_layers else SHARED
     if degrees.cp > 1 and seq_len % (2 * degrees.cp):
         return CP
     return DP if global_batch % degrees.dp else ""

@@ -40,7 +40,7 @@ from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
 from ..analytic.states import further_parameters
-from ..analytic.step import experts_of_rank, output_s, parameters_of_rank
+from ..analytic.step import experts_of_rank, gathered_again, output_s, parameters_of_rank
 
 
 def simulate_plan(
@@ -96,9 +96,11 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     programs = []
     for number, layers in enumerate(counts):
         last = number == len(counts) - 1
-        held, routed = (
-            float(np.ravel(of(model, grid, float(layers)))[0]) for of in (parameters_of_rank, experts_of_rank)
+        held, routed, again = (
+            float(np.ravel(of(model, grid, float(layers)))[0])
+            for of in (parameters_of_rank, experts_of_rank, gathered_again)
         )
+        held += again
         if last and model.mtp_layers is not None:
             dense, experts = (float(np.ravel(more)[0]) for more in further_parameters(model, grid))
             held, routed = held + dense + experts, routed + experts

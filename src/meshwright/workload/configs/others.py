@@ -5,8 +5,8 @@ from functools import partial
 
 import msgspec
 
-from ..architecture import Architecture
-from ..kinds import Attention, Dense, Experts, LayerKind
+from ..architecture import MOST_LAYERS, Architecture
+from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
 from .encoders import Sight, beit, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
 from .pairs import gated_as_t5, layers_as_t5, led, longt5, nllb_moe, switch_transformers, t5gemma
@@ -134,10 +134,13 @@ def dbrx(c: ConfigReader) -> Architecture:
     return made(c, Traits(), [layer] * c.layers())
 
 
-def encoder(c: ConfigReader, *, token_types: bool = True, rows: int = 0, last_norm: bool = False) -> Architecture:
+def encoder(
+    c: ConfigReader, *, token_types: bool = True, rows: int = 0, last_norm: bool = False, projects: bool = False
+) -> Architecture:
     """Return an encoder in the style of BERT, with the transform before its output.
 
-    `last_norm`: norms come before attention and network, and one more after the last layer.
+    `last_norm`: norms come before attention and network, and one more after the last layer. `projects`: the embedding
+    is projected to the width of the layers even where it has that width.
     """
     if c.flag("use_task_id"):
         raise ValueError("use_task_id: expected false; a table of tasks is not counted")
@@ -152,7 +155,7 @@ def encoder(c: ConfigReader, *, token_types: bool = True, rows: int = 0, last_no
     types = c.whole("type_vocab_size", 2) if token_types else 0
     positions = c.whole("max_position_embeddings") + rows
     tables = (types + positions + 2) * narrow
-    projected = hidden * narrow if narrow != hidden else 0
+    projected = hidden * narrow if projects or narrow != hidden else 0
     beside = tables + 2 * hidden * last_norm + vocab + 3 * narrow - 2 * hidden + (hidden if projected else 0)
     c.skip("classifier_dropout", "summary_last_dropout", "sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout")
     return made(
@@ -163,6 +166,22 @@ def encoder(c: ConfigReader, *, token_types: bool = True, rows: int = 0, last_no
         beside_parameters=beside,
         beside_weights=hidden * narrow + projected,
     )
+
+
+def albert(c: ConfigReader) -> Architecture:
+    """Return ALBERT: an encoder whose layers use the weights of one group of layers, or of a few, over and over."""
+    times, groups, inner = c.layers(), c.whole("num_hidden_groups"), c.whole("inner_group_num")
+    if not 1 <= groups <= times or not 1 <= inner <= MOST_LAYERS // times:
+        raise ValueError(f"num_hidden_groups, inner_group_num: expected 1 to {times}, and 1 or more")
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; an output apart is not counted")
+    c.fixed({"net_structure_type": 0, "num_memory_blocks": 0, "gap_size": 0, "down_scale_factor": 1})
+    whole = encoder(c, projects=True)
+    own = whole.runs[0].layer
+    again = msgspec.structs.replace(own, borrowed=own.parameters(whole.hidden_size))
+    of_group = [int(place / (times / groups)) for place in range(times)]  # as the class works it out
+    layers = [own if of_group.index(of_group[i]) == i else again for i in range(times) for _ in range(inner)]
+    return msgspec.structs.replace(whole, num_hidden_layers=len(layers), stack=runs_of(layers))
 
 
 def modernbert(c: ConfigReader, *, masked: bool = False) -> Architecture:
@@ -321,6 +340,7 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "megatron-bert": encoder,  # a norm after the last layer, and none of the embedding
     "roberta-prelayernorm": partial(encoder, last_norm=True),
     "electra": encoder,
+    "albert": albert,
     "distilbert": partial(encoder, token_types=False),
     "xlm-roberta-xl": encoder,  # as megatron-bert
     "modernbert": modernbert,

@@ -38,6 +38,7 @@ CONFIGS = {
     "gpt2": {"n_embd": 256, "n_layer": 2, "n_head": 4, "vocab_size": 512, "n_positions": 32768},
     "falcon": {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512},
     "bert": SIZES,
+    "albert": SIZES | {"embedding_size": 64},
     "deepseek_v3": SIZES | LATENT,
     "gemma3_text": SIZES | GROUPED | {"layer_types": ["full_attention"] * 2},
     "gpt_oss": SIZES | GROUPED | TOP_TWO | {"layer_types": ["full_attention"] * 2},
@@ -97,10 +98,10 @@ def test_a_forward_of_the_librarys_layers_has_the_flops_that_are_counted(name, t
     if hasattr(part, "is_torchdynamo_exporting"):  # the triangular system by products, as kernels solve it
         monkeypatch.setattr(part, "is_torchdynamo_exporting", lambda: True)
     inputs = {"input_ids": torch.empty(1, tokens, dtype=torch.long, device="meta")}
-    if kind not in {"bert", "mamba2", "xlstm"}:
+    if kind not in {"bert", "albert", "mamba2", "xlstm"}:
         inputs |= {"position_ids": inputs["input_ids"]}
         inputs |= {"attention_mask": torch.empty(1, 1, tokens, tokens, device="meta")}
-    if kind != "bert":
+    if kind not in {"bert", "albert"}:
         inputs |= {"use_cache": False}
 
     with FlopCounterMode(display=False) as counter, torch.no_grad(), torch.device("meta"):

@@ -200,6 +200,9 @@ def test_scores_with_tables_of_places_are_multiplications_without_weights_of_the
         ("paddleocr_vl", None, {"text_config": {}, "tie_word_embeddings": False}),
         ("qwen2_audio", None, {"tie_word_embeddings": True}),
         ("voxtral", None, {"tie_word_embeddings": True}),
+        ("albert", None, {"num_hidden_groups": 3, "hidden_size": 512}),
+        ("albert", None, {"num_hidden_groups": 2, "inner_group_num": 2}),
+        ("albert", None, {"hidden_size": 128}),
         ("beit", None, {"use_relative_position_bias": True, "image_size": 384}),
         ("beit", None, {"use_shared_relative_position_bias": True}),
     ],
@@ -259,3 +262,18 @@ def test_sizes_of_ovis2_that_are_not_those_of_its_text_model_are_refused():
         architecture_of(config)
     with pytest.raises(InputError, match="vocab_size: 151643 beside the text model, 1000 inside"):
         architecture_of(config | {"hidden_size": 64, "tie_word_embeddings": False})
+
+
+def test_the_layers_of_albert_multiply_with_weights_that_are_held_once_a_group():
+    pytest.importorskip("transformers")
+    base = library.base("albert") | {"hidden_size": 512, "architectures": ["AlbertForMaskedLM"]}
+    one, three = (architecture_of(base | {"num_hidden_groups": groups}).architecture for groups in (1, 3))
+    groups = [part for name, part in library.model(base).named_modules() if name.endswith("albert_layer_groups.0")]
+
+    assert [(run.count, run.layer.borrowed > 0) for run in one.runs] == [(1, False), (3, True)]
+    assert [(run.count, run.layer.borrowed > 0) for run in three.runs] == [(1, False), (1, True), (2, False)]
+    assert one.parameters == library.parameters(library.model(base))
+    assert three.parameters - one.parameters == 2 * library.parameters(groups[0])
+    assert one.matmul_parameters() == three.matmul_parameters()
+    with pytest.raises(InputError, match="num_hidden_groups, inner_group_num: expected 1 to 4"):
+        architecture_of(base | {"num_hidden_groups": 5})
