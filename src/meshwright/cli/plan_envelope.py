@@ -41,8 +41,8 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
     if given.as_json:
         click.echo(to_json({"model": facts, **msgspec.structs.asdict(result)} if facts else result))
     else:
-        if facts:
-            console.print(sentence(facts), highlight=False)
+        for line in [sentence(facts)] if facts else [f"assumed: {told}" for told in model.assumed] if model else []:
+            console.print(line, highlight=False)
         show_envelope(console, result)
         for note in [*unjoined, *_scores_left_out(facts, question)]:
             console.print(f"note: {note}", highlight=False)
@@ -102,12 +102,12 @@ def _facts(model: "Model | None", asked: int | None, seq_len: int | None) -> "Mo
 def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
     from ..plan.analytic.optimizers import moments_of
     from ..plan.targets.envelope import Question
-    from ..workload.models import Convolution
+    from ..workload.models import Convolution, Pyramid
 
     network = model.description if model is not None else None
-    convolution = network if isinstance(network, Convolution) else None
+    of_images = network if isinstance(network, Convolution | Pyramid) else None
     parameters = optional(parse_count, given.params, "--params") if network is None else network.parameters
-    seq_len = given.seq_len or (model.seq_len if model else None) or (1 if convolution else None)
+    seq_len = given.seq_len or (model.seq_len if model else None) or (1 if of_images else None)
     if seq_len is None and (model is not None or not all_tokens(given)):
         raise InputError("--seq-len: expected the tokens of a sequence, such as --seq-len 2048")
     try:
@@ -125,8 +125,8 @@ def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
             days=given.target_days,
             moment_bytes=moments_of(given.optimizer, where="--optimizer"),
             layers=given.layers,
-            flops_per_sample=convolution.forward_flops if convolution else None,
-            sample_bytes=convolution.sample_bytes if convolution else None,
+            flops_per_sample=of_images.forward_flops if of_images else None,
+            sample_bytes=of_images.sample_bytes if of_images else None,
         )
     except ValueError as error:
         raise InputError(str(error)) from None

@@ -188,6 +188,29 @@ def test_a_convolutional_model_is_sized_by_its_own_arithmetic(capsys):
     assert values["FLOPs of a step"] == pytest.approx(3 * 8.178e9 * 256, rel=1e-3)
 
 
+def test_an_encoder_in_stages_is_sized_by_its_own_arithmetic_and_says_what_it_assumes(capsys, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "swin", "embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24]}')
+    words = ["plan", "--model", str(path), "--mfu", "0.4", "--global-batch", "256", "--cluster", "dgx-a100-80g"]
+    text = answer(capsys, *words).out
+    values = {line["name"]: line["value"] for line in json.loads(answer(capsys, *words, "--json").out)["lines"]}
+
+    assert "assumed: window_size = 7, the default of the model type" in text
+    assert values["gradients"] == pytest.approx(4 * 27.5e6, rel=1e-2)  # 28 M, with 1,000 classes
+    assert values["FLOPs of a step"] == pytest.approx(3 * 2 * 4.5e9 * 256, rel=1e-2)
+
+
+def test_the_arithmetic_of_shared_layers_multiplies_their_weights_in_each(capsys, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "albert", "hidden_size": 1024, "num_attention_heads": 16}')
+    words = ["plan", "--model", str(path), "--mfu", "0.4", "--global-batch", "8", "--cluster", "dgx-h100"]
+    document = json.loads(answer(capsys, *words, "--seq-len", "512", "--json").out)
+
+    flops = next(line["value"] for line in document["lines"] if line["name"] == "FLOPs of a step")
+    assert flops == pytest.approx(6 * document["model"]["multiplied_parameters"] * 8 * 512)
+    assert document["model"]["multiplied_parameters"] > 8 * document["model"]["parameters"]
+
+
 def test_the_arithmetic_of_experts_multiplies_the_few_that_a_token_visits(capsys):
     words = ["plan", "--model", "deepseek-v3", "--mfu", "0.4", "--global-batch", "15360", "--tokens", "14.8T"]
     document = json.loads(answer(capsys, *words, "--cluster", "dgx-h100", "--gpus", "2048", "--json").out)

@@ -6,8 +6,9 @@ Memory is not a rule here: whether a layout fits is a price (`plan.analytic`). T
   heads     query heads, key-value heads and the inner width divide by tp, an expert's width by etp;
             (sequence / cp) divides by tp under sp; where an engine shares key-value heads, they may divide tp instead
   layers    no pipeline where layers share weights; no more stages than layers; a plain pipeline may be uneven by one
-            layer; an interleaved one needs layers / (pp x vpp) whole, or (layers + 2) / (pp x vpp), with embedding and output in a slot each, or
-            layers that pp alone does not divide either (61 over 4 x 8): then stages may be uneven by one layer
+            layer; an interleaved one needs layers / (pp x vpp) whole, or (layers + 2) / (pp x vpp), with embedding and
+            output in a slot each, or layers that pp alone does not divide either (61 over 4 x 8): then stages may be
+            uneven by one layer
   context   the sequence divides by 2 cp (each rank takes an early and a late part, which evens out the causal half)
   experts   ep divides the experts; ep > 1 needs experts (that ep divides dp x cp x tp / etp is checked by Layout)
   batch     the global batch is a multiple of dp x mbs

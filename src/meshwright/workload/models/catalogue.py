@@ -22,6 +22,7 @@ from ...files import convert, read_text
 from ..architecture import Architecture
 from ..configs import architecture_of
 from .convolution import Convolution
+from .pyramid import KINDS, Pyramid
 from .spelling import entry_meant
 
 MAX_CONFIG_BYTES = 2**20
@@ -51,7 +52,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     source: str
-    description: Architecture | Convolution
+    description: Architecture | Convolution | Pyramid
     seq_len: int | None = None  # tokens of a sequence, where that is known
     seq_len_from: str = ""  # where it is from; without seq_len, why there is none
     assumed: tuple[str, ...] = ()  # in reading its config
@@ -62,7 +63,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         """The transformer; InputError if the model is none."""
         if isinstance(self.description, Architecture):
             return self.description
-        raise InputError(f"{self.name}: layouts are planned for transformers; give --mfu for the arithmetic of a step")
+        network = self.description
+        size = f"{network.parameters / 1e9:.4g} B parameters, {network.forward_flops / 1e9:.4g} GFLOP forward an image"
+        told = f"{size}; layouts are planned for transformers whose layers are equally wide"
+        raise InputError(f"{self.name}: {told}; give --mfu for the arithmetic of a step")
 
     def training(self, mtp_layers: int) -> "Model":
         """Return the model with this many modules that predict further tokens trained beside its layers."""
@@ -139,6 +143,9 @@ def _of_config(config: Mapping[str, Any], name: str, where: str, *, allow_unknow
     if config.get("model_type") == "resnet":
         network = Convolution.from_config(config, where=where)
         return Model(name=name, title=name, source=where, description=network)
+    if config.get("model_type") in KINDS:
+        pyramid, assumed = Pyramid.from_config(config, where=where)
+        return Model(name=name, title=name, source=where, description=pyramid, assumed=assumed)
     found = architecture_of(config, name=name, where=where, allow_unknown=allow_unknown)
     longest = found.architecture.max_position_embeddings
     short = 0 < longest <= LONGEST_ASSUMED
