@@ -1,6 +1,6 @@
 """Swin as numbers: an encoder of images whose stages halve the sides and double the width, with attention in windows.
 
-Sizes carry the keys of a Hugging Face config.json of `swin` and `swinv2` (Liu et al. 2021, arXiv 2103.14030; 2022, arXiv
+Sizes carry the keys of a Hugging Face config.json of `swin` and `swinv2` (Liu et al., arXiv 2103.14030 and
 2111.09883). Both classify: a mean over the last stage, and an output over the classes.
 """
 
