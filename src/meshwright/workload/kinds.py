@@ -102,7 +102,7 @@ class LayerKind(Kind, frozen=True, kw_only=True):
     small: int = 0  # norms, biases, convolutions: held, and multiplied with nothing
     more: int = 0  # other weights that a token is multiplied with
     streams: int = 0  # elements of a token in further residual streams, which are kept around the layer's two halves
-    borrowed: int = 0  # of its parameters, those that an earlier layer holds: multiplied in both, held once
+    borrowed: int = 0  # its parameters that an earlier layer holds: multiplied in both, held once
     length: int = 0  # tokens of a sequence in it, where their number is fixed as in an encoder of sound; 0: the text's
 
     @property

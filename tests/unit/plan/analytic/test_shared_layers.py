@@ -21,7 +21,7 @@ LAYOUTS = {f"zero={zero}": Layout(dp=8, zero=zero) for zero in range(4)}
 
 
 def model(groups: int):
-    """Return an encoder of twelve layers of so many sets of weights."""
+    """Return an encoder of twelve layers with a number of sets of weights."""
     return architecture_of(ALBERT | {"num_hidden_groups": groups}).architecture
 
 
