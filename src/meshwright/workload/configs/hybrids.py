@@ -9,7 +9,7 @@ from .decoders_of_2026 import axk2, bailing_hybrid, deepseek_v4, flint, laguna, 
 from .gated import inkling, inkling2, muse, step3p5
 from .indexed import dots3_note, glm5_next, hy_v4, minimax_m3, mistral_large4, qwen4_exp
 from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
-from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2
+from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2, zamba2
 from .reader import ConfigReader
 from .recurrent import recurrent_gemma, rwkv, xlstm
 from .routed import doge, ernie_vl, jetmoe, mllama, zaya
@@ -32,6 +32,7 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "mamba": mamba,
     "falcon_mamba": mamba,
     "mamba2": plain_mamba2,
+    "zamba2": zamba2,
     "lfm2": partial(lfm2, traits=Traits(tied=True)),
     "lfm2_moe": partial(lfm2, traits=Traits(tied=True, experts="after_first")),
     **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), gemma4),

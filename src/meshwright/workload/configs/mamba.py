@@ -3,7 +3,7 @@
 from functools import partial
 
 from ..architecture import Architecture
-from ..kinds import Dense, Experts, LayerKind, Mamba1, Mamba2, Mixer, Network, runs_of
+from ..kinds import Attention, Dense, Experts, LayerKind, Mamba1, Mamba2, Mixer, Network, runs_of
 from .decoders import Traits, attention_of_config, experts_of, made, networks_of
 from .pattern import every_full, layer_types
 from .reader import ConfigReader
@@ -14,7 +14,7 @@ LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe
 def mamba2(c: ConfigReader, prefix: str, *, norm: bool = True) -> tuple[Mamba2, int]:
     """Return the Mamba-2 mixer under one family's keys, and its norms, biases and convolution."""
     names = MAMBA_KEYS[prefix]
-    wide = c.whole("mamba_expand", 2) * c.whole("hidden_size") if prefix == "mamba" else 0
+    wide = c.whole("mamba_expand", 2) * c.whole("hidden_size") if prefix in {"mamba", "zamba"} else 0
     spread = wide // max(c.whole(names["heads"]), 1) or None  # of a head, where the config does not say
     if c.alone(names["head_dim"]) == "auto":
         wide = c.whole("mamba_d_ssm", 0) or wide
@@ -31,6 +31,10 @@ MAMBA_KEYS: dict[str, dict[str, str]] = {
     "mamba": {
         **{"heads": "mamba_n_heads", "head_dim": "mamba_d_head", "groups": "mamba_n_groups", "state": "mamba_d_state"},
         **{"chunk": "mamba_chunk_size", "conv_kernel": "mamba_d_conv"},
+    },
+    "zamba": {
+        **{"heads": "n_mamba_heads", "head_dim": "mamba_headdim", "groups": "mamba_ngroups", "state": "mamba_d_state"},
+        **{"chunk": "chunk_size", "conv_kernel": "mamba_d_conv"},
     },
     "nemotron": {
         **{"heads": "mamba_num_heads", "head_dim": "mamba_head_dim", "groups": "n_groups", "state": "ssm_state_size"},
@@ -221,3 +225,56 @@ def plain_mamba2(c: ConfigReader) -> Architecture:
     _refuse_bias(c, "use_bias")
     mixer, small = mamba2(c, "plain")
     return made(c, Traits(), [LayerKind(mixer=mixer, small=c.whole("hidden_size") + small)] * c.layers())
+
+
+ZAMBAS_KINDS = [
+    *("mamba", *("mamba", "mamba", "mamba", "mamba", "mamba", "hybrid") * 7, *("mamba",) * 4, "hybrid"),
+    *("mamba", "mamba", "mamba", "hybrid", "mamba", "mamba"),
+]
+
+
+def zamba2(c: ConfigReader) -> Architecture:
+    """Return Zamba2: Mamba-2, in some layers behind a block of attention and network whose weights they share in turn.
+
+    The block reads its input beside the embedding, and each layer adds adapters of its own to the block's matrices.
+    """
+    count, hidden, turns = c.layers(), c.whole("hidden_size"), c.whole("num_mem_blocks")
+    given = "layers_block_type" if c.given("layers_block_type") else "layer_types"
+    kinds = c.words(given, count) or (ZAMBAS_KINDS if count == len(ZAMBAS_KINDS) else [])
+    if not kinds or not {*kinds} <= {"mamba", "linear_attention", "hybrid"}:
+        raise ValueError(f"layers_block_type: expected mamba or hybrid for each of the {count} layers")
+    _refuse_bias(c, "add_bias_linear")
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; without it the class shares no block either")
+    mamba, small = mamba2(c, "zamba")
+    if mamba.out_width != c.whole("mamba_expand", 2) * hidden:
+        raise ValueError(f"mamba_headdim: expected mamba_expand x hidden_size / n_mamba_heads, got {mamba.head_dim}")
+    block, adapters = _zambas_block(c, hidden)
+    shared = block.parameters(hidden)
+    plain = LayerKind(mixer=mamba, small=hidden + small)
+    layers, blocks = [], 0
+    for kind in kinds:
+        if kind != "hybrid":
+            layers.append(plain)
+            continue
+        more = block.more + hidden * hidden + adapters
+        held = {"small": block.small + plain.small, "more": more, "borrowed": shared if blocks >= turns else 0}
+        layers.append(LayerKind(mixer=block.mixer, beside=mamba, network=block.network, **held))
+        blocks += 1
+    return made(c, Traits(tied=True), layers)
+
+
+def _zambas_block(c: ConfigReader, hidden: int) -> tuple[LayerKind, int]:
+    """Return a block that layers of Zamba2 share, and the weights of the adapters that each has beside it."""
+    heads, rank = c.whole("num_attention_heads"), c.whole("adapter_rank")
+    if not heads or 2 * hidden % heads or not c.whole("num_mem_blocks"):
+        raise ValueError(f"num_attention_heads, num_mem_blocks: {heads} does not divide {2 * hidden}, or no block")
+    dim, width = 2 * hidden // heads, c.whole("intermediate_size", 4 * hidden)
+    c.fixed({"attention_hidden_size": 2 * hidden, "attention_head_dim": dim, "kv_channels": hidden // heads})
+    c.fixed({"num_query_groups": heads, "ffn_hidden_size": width, "use_shared_mlp_adapter": True})
+    c.skip("use_mem_eff_path", "use_mem_rope", "use_long_context", "hybrid_layer_ids", "vocab_size")
+    full = Attention(heads=heads, kv_heads=c.whole("num_key_value_heads", heads), head_dim=dim)
+    columns = (full.heads + 2 * full.kv_heads) * dim  # of queries, keys and values, from an input twice as wide
+    block = LayerKind(mixer=full, network=Dense(width=width), small=3 * hidden, more=hidden * columns)
+    adapters = rank * (hidden + 2 * width)
+    return block, adapters + 3 * rank * 4 * hidden * c.flag("use_shared_attention_adapter")

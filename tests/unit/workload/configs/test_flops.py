@@ -55,6 +55,10 @@ CONFIGS = {
     "bamba": SIZES
     | {"mamba_n_heads": 8, "mamba_d_head": 64, "mamba_n_groups": 8, "mamba_d_state": 64, "mamba_chunk_size": 1024}
     | {"num_key_value_heads": 2, "attn_layer_indices": [1]},
+    "zamba2": SIZES
+    | {"n_mamba_heads": 8, "mamba_ngroups": 8, "mamba_d_state": 64, "chunk_size": 1024, "adapter_rank": 32}
+    | {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "hybrid", "mamba"]}
+    | {"use_shared_attention_adapter": True},
     # the library multiplies whole squares and masks them: spans that reach over everything leave the same
     "deepseek_v4": ROUTED
     | {"hidden_size": 256, "vocab_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 64}

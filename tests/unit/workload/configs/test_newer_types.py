@@ -277,3 +277,56 @@ def test_the_layers_of_albert_multiply_with_weights_that_are_held_once_a_group()
     assert one.matmul_parameters() == three.matmul_parameters()
     with pytest.raises(InputError, match="num_hidden_groups, inner_group_num: expected 1 to 4"):
         architecture_of(base | {"num_hidden_groups": 5})
+
+
+ZAMBA = {"model_type": "zamba2", "hidden_size": 256, "num_attention_heads": 4, "n_mamba_heads": 8, "vocab_size": 1000}
+ZAMBA |= {"num_hidden_layers": 6, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "hybrid", "hybrid"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "borrows"),
+    [
+        ({}, 3),
+        ({"num_mem_blocks": 2, "hybrid_layer_ids": [1, 3, 4, 5], "use_shared_mlp_adapter": True}, 2),
+        ({"num_mem_blocks": 6}, 0),
+        ({"num_mem_blocks": 2, "use_shared_attention_adapter": True, "adapter_rank": 16}, 2),
+        ({"num_key_value_heads": 2, "intermediate_size": 512, "attention_head_dim": 128}, 3),
+        ({"mamba_ngroups": 2, "mamba_d_state": 32, "mamba_expand": 4}, 3),
+    ],
+)
+def test_layers_of_zamba2_take_turns_with_blocks_and_have_adapters_of_their_own(changed, borrows):
+    pytest.importorskip("transformers")
+    config = ZAMBA | changed
+    found = architecture_of(config).architecture
+
+    assert found.parameters == library.parameters(library.model(config))
+    assert sum(run.count for run in found.runs if run.layer.borrowed) == borrows
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"layers_block_type": None}, "layers_block_type: expected mamba or hybrid for each of the 6 layers"),
+        ({"layers_block_type": ["mamba"] * 5}, "layers_block_type: expected a word for each of the 6 layers"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings: expected true"),
+        ({"attention_head_dim": 64}, "attention_head_dim: expected 128, as the class has it, got 64"),
+        ({"add_bias_linear": True}, "add_bias_linear: expected false"),
+        ({"num_mem_blocks": 0}, "num_mem_blocks: 4 does not divide 512, or no block"),
+    ],
+)
+def test_a_zamba2_whose_sizes_are_not_counted_is_refused_by_name(changed, told):
+    with pytest.raises(InputError, match=told):
+        architecture_of(ZAMBA | changed)
+
+
+def test_zamba2_of_2_7_b_has_its_published_size():
+    sizes = {
+        "hidden_size": 2560,
+        "num_hidden_layers": 54,
+        "num_mem_blocks": 2,
+        "n_mamba_heads": 80,
+        "mamba_headdim": 64,
+    }
+    config = {"model_type": "zamba2", **sizes, "num_attention_heads": 32, "adapter_rank": 128, "vocab_size": 32000}
+
+    assert architecture_of(config).architecture.parameters == pytest.approx(2.662e9, rel=1e-3)
