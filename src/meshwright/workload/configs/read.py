@@ -87,11 +87,16 @@ def architecture_of(
 def _output_of(config: Mapping[str, Any], model: Architecture) -> tuple[str, ...]:
     """Return which output is counted of an encoder whose file does not name the class that has one."""
     mixers = [mixer for run in model.runs for mixer in run.layer.mixers]
-    if config.get("architectures") or any(not isinstance(m, Attention) or m.masked for m in mixers):
+    named = next(iter(config.get("architectures") or []), "")
+    if any(not isinstance(m, Attention) or m.masked for m in mixers) or (named and not named.endswith(PRETRAINED)):
         return ()
+    if named:
+        return (OTHERWISE.format(named=named),)
     return (OUTPUT.format(count=model.vocab_size, what="words" if model.embeds else "classes"),)
 
 
+PRETRAINED = "ForPreTraining"
+OTHERWISE = "an output over words is counted; what {named} has beside it, or in its place, is not"
 OUTPUT = "an output over {count:,} {what} is counted: the file names no class (architectures) that has another or none"
 
 

@@ -448,5 +448,7 @@ def test_the_output_of_an_encoder_is_said_where_its_file_names_no_class():
         architecture_of(config).assumed for config in (base, base | {"architectures": ["DebertaV2ForMaskedLM"]}, TEXT)
     )
 
+    other = architecture_of(base | {"architectures": ["DebertaV2ForPreTraining"]}).assumed
+    assert [text for text in other if "what DebertaV2ForPreTraining has beside it, or in its place, is not" in text]
     assert [text for text in told if "an output over 1,000 words is counted" in text]
     assert not [text for text in (*named, *decoder) if "names no class" in text]
