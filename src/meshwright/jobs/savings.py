@@ -10,7 +10,7 @@ from typing import Protocol
 from ..workload.conventions import FROZEN_BYTES
 from .keys import Keys, Unknown
 
-HALF = "bf16"
+HALF, SINGLE = "bf16", "fp32"
 SINGLE_MOMENTS = "adamw-fp32"
 DTYPES = {
     **{"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"},
@@ -57,9 +57,9 @@ class Remarked(Protocol):
 def settled(said: Savings, asked: Mapping[str, str | None], remarked: Remarked, *, adapters: bool) -> dict[str, str]:
     """Return the fields of a Job that hold, by the options `asked` or else by the files; what differs is remarked.
 
-    Weights in few bits hold beside `adapters` alone. Beside them weights in half precision are no saving: they are
-    frozen as they are priced, and the adapters are in single precision (huggingface/peft:src/peft/mapping_func.py,
-    autocast_adapter_dtype).
+    Weights in few bits hold beside `adapters` alone. Beside them weights in half precision are no saving, and what is
+    said of single precision is of the adapters, which have it anyway: what is frozen is priced in half
+    (huggingface/peft:src/peft/mapping_func.py, autocast_adapter_dtype).
     """
     files = {"weights": said.weights, "loss": said.loss, "optimizer": said.optimizer}
     found = {name: value for name, (value, _) in files.items()}
@@ -69,7 +69,7 @@ def settled(said: Savings, asked: Mapping[str, str | None], remarked: Remarked, 
         found["weights"] = ""
         why = "weights in so few bits are frozen, and no adapters beside them are priced"
         remarked.ignore(f"{said.weights[1]}: {why}; priced in the precision of the job")
-    elif found["weights"] == HALF and adapters:
+    elif found["weights"] in {HALF, SINGLE} and adapters:
         found["weights"] = ""
     for name, value in asked.items():
         if value and found[name] and value.lower() != found[name]:

@@ -14,7 +14,7 @@ from .draft import Draft
 from .engines.own_flags import FOUR_BITS, METHODS, PLAIN_RANKS, RANKS, of_arguments, own_adapters
 from .keys import Keys
 from .optimizers import momentum_of, read_optimizer, take_optimizer
-from .savings import HALF, dtype_of
+from .savings import HALF, SINGLE, dtype_of
 
 FOUR = ("arguments.load_in_4bit", "arguments.use_4bit_quantization", *of_arguments(*FOUR_BITS))
 EIGHT = ("arguments.load_in_8bit", "arguments.use_8bit_quantization")
@@ -154,7 +154,7 @@ def _bits_of(quantization: Mapping[str, Any]) -> str:
 
 
 def _type(draft: Draft, keys: Keys, engine: str) -> None:
-    """Set weights in half precision without a master copy, where a model is loaded so and its engine keeps it so.
+    """Set the type of the weights: half precision without a master copy where a model is loaded so and stays so.
 
     Trainer leaves the weights as they are loaded. Accelerate lifts them to single precision for FSDP wherever mixed
     precision is on (huggingface/accelerate:src/accelerate/utils/fsdp_utils.py, fsdp2_prepare_model; accelerator.py of
@@ -173,16 +173,23 @@ def _type(draft: Draft, keys: Keys, engine: str) -> None:
         draft.ignore("fp16_master_weights_and_grads: priced with master copies in single precision")
     elif engine == BY_ENGINE and (keys.word("axolotl.bf16") == "full" or keys.switch("arguments.pure_bf16")):
         draft.ignore(f"{told}: priced with the master copies that DeepSpeed keeps under bf16")
-    elif loaded and (not engine or (engine == "fsdp" and not _mixed(keys))):
+    elif engine == "fsdp" and (lifted := _mixed(keys)):
+        draft.savings.weights = (SINGLE, lifted)
+    elif loaded and (not engine or engine == "fsdp"):
         draft.savings.weights = (HALF, told)
 
 
-def _mixed(keys: Keys) -> bool:
-    """Whether mixed precision is on under FSDP: by Accelerate or by the arguments, which set it for Accelerate."""
+def _mixed(keys: Keys) -> str:
+    """Return the words that put mixed precision on under FSDP: Accelerate's, or arguments, which set it for Accelerate.
+
+    "" where it is off.
+    """
     named = (keys.word("accelerate.mixed_precision") or "").lower()
     whole = keys.word("axolotl.bf16") == "full"  # axolotl/utils/trainer.py, prepare_optim_env
-    arguments = any(keys.switch(f"arguments.{name}", default=False) for name in ("bf16", "fp16"))
-    return named not in {"", "no", "false"} or (arguments and not whole)
+    on = [f"arguments.{name}" for name in ("bf16", "fp16") if keys.switch(f"arguments.{name}", default=False)]
+    if named not in {"", "no", "false"}:
+        return keys.told("accelerate.mixed_precision")
+    return keys.told(on[0]) if on and not whole else ""
 
 
 def _loss(draft: Draft, keys: Keys) -> None:

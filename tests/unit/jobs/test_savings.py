@@ -310,7 +310,7 @@ LOADED = TRL.replace("--per_device_train_batch_size 4", "--per_device_train_batc
         ({"trl.sh": TRL}, ""),
         ({"trl.sh": LOADED}, "bf16"),  # Trainer trains what was loaded
         ({"trl.sh": LOADED + "--use_peft"}, ""),
-        ({"trl.sh": LOADED, "fsdp.yaml": FSDP + "mixed_precision: bf16\n"}, ""),  # lifted to single precision
+        ({"trl.sh": LOADED, "fsdp.yaml": FSDP + "mixed_precision: bf16\n"}, "fp32"),  # lifted to single precision
         (
             {"trl.sh": LOADED.replace("--bf16 true", ""), "fsdp.yaml": FSDP + "mixed_precision: 'no'\n"},
             "bf16",
@@ -321,7 +321,7 @@ LOADED = TRL.replace("--per_device_train_batch_size 4", "--per_device_train_batc
         ({"factory.yaml": FULL + "bf16: true\n"}, ""),  # lifted to single precision
         ({"axolotl.yaml": AXOLOTL + "bf16: full\n"}, "bf16"),
         ({"axolotl.yaml": AXOLOTL + "bf16: auto\n"}, "bf16"),
-        ({"axolotl.yaml": AXOLOTL + "bf16: auto\nfsdp_config: {fsdp_version: 2}\n"}, ""),
+        ({"axolotl.yaml": AXOLOTL + "bf16: auto\nfsdp_config: {fsdp_version: 2}\n"}, "fp32"),
         ({"axolotl.yaml": AXOLOTL + "bf16: full\nfsdp_config: {fsdp_version: 2}\n"}, "bf16"),
         ({"titan.toml": TITAN + 'dtype = "bfloat16"\n'}, "bf16"),
         ({"titan.toml": TITAN + 'dtype = "float32"\n'}, ""),
@@ -329,7 +329,7 @@ LOADED = TRL.replace("--per_device_train_batch_size 4", "--per_device_train_batc
         ({"sft.py": PROGRAM.format(bits="").replace("model = get_peft_model", "other = keep")}, ""),
     ],
 )
-def test_weights_without_master_copies_are_read_where_the_files_say_that_they_stay_so(tmp_path, files, weights):
+def test_the_type_of_the_weights_is_read_where_the_files_settle_it(tmp_path, files, weights):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
@@ -407,6 +407,19 @@ def planned(folder, capsys, name, *more):
         main(["plan", "--job", str(folder / name), "--gpus", "8", "--cluster", "dgx-h100", "--json", *more])
     said = capsys.readouterr()
     return json.loads(said.out) if leave.value.code == 0 else (leave.value.code, said.err)
+
+
+LONG = TRL.replace("Llama-3.1-8B", "Llama-3.1-70B").replace("batch_size 4", "batch_size 1") + "--max_length 32768 "
+
+
+def test_states_that_fsdp_holds_in_single_precision_are_no_doubt_of_what_does_not_fit(tmp_path, capsys):
+    # 8.8 billion parameters a rank of 16 bytes each are 131 GiB, of which half would have lain within 80 GB
+    (tmp_path / "sft.sh").write_text(LONG + "--gradient_checkpointing --fsdp full_shard")
+
+    found = planned(tmp_path, capsys, "sft.sh")
+
+    assert found["job"]["weights"] == "fp32"
+    assert found["fits"] == "does not fit"
 
 
 def test_a_model_of_70_billion_weights_is_tuned_in_four_bits_where_half_precision_does_not_fit(tmp_path, capsys):
