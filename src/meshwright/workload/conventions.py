@@ -139,10 +139,11 @@ TITAN_2024 = msgspec.structs.replace(EVERY_SECOND, selective_saves=3)  # compile
 # torchtitan 0.3 computes output and loss of an eighth of the sequence at a time (components/loss.py,
 # ChunkedLossWrapper); it compiles only where asked to
 TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8)
-# XLA computes softmax and its gradient again where it needs them: beside the logits of the product there are those
-# in single precision. Google's recipes ran (AI-Hypercomputer/tpu-recipes:training/trillium, Llama 3.1 on v6e);
-# with softmax and gradient beside them their logits alone would be 35 of the 32 GiB of a chip
-XLA = msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES + HALF_BYTES)
+# XLA computes softmax and its gradient again inside the products and sums that read them: there are logits as the
+# product returns them, and their gradient, which enters two products. Google's recipe of Llama 3.1 70B ran with 5 x 8,192
+# tokens a chip of 32 GiB (AI-Hypercomputer/tpu-recipes:training/trillium), where logits in single precision beside
+# these would be 29 GiB. Buffers get their places when a step is compiled: nothing is left over between them
+XLA = msgspec.structs.replace(SHARDED, logit_bytes=2 * HALF_BYTES, fragments=0)
 # MaxText's remat_policy minimal_with_context keeps what products and attention return, by name
 # (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, minimal_policy; layers/moe.py has the names too)
 MAXTEXT = msgspec.structs.replace(XLA, selective_saves=2)

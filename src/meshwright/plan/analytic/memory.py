@@ -3,8 +3,8 @@
 `workload.held` gives the bytes that a rank holds throughout and at its peak, `kept` the bytes that a layer saves for
 its backward, `loads` the share of both of each pipeline rank. The peak is at the beginning of a backward, when all
 saved activations are there: at the loss on the rank with the output, else in the rank's last layer. torch's allocator
-reserves more: blocks that it split and cannot reuse. The card shows, in addition, the CUDA context, workspaces of
-libraries and buffers of communicators.
+reserves more: blocks that it split and cannot reuse; XLA, which places buffers ahead, does not. The card shows, in
+addition, the CUDA context, workspaces of libraries and buffers of communicators.
 """
 
 from collections.abc import Sequence
@@ -317,7 +317,8 @@ def _largest(load: RankLoad, layers: list[Number]) -> Number:
 def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
     """Return the terms of a rank with what the allocator holds besides and the card shows."""
     moving = found.activations + found.logits + found.working
-    reserved = found.allocated + c.fragments * moving + np.minimum(SPLIT_BYTES, moving / 2.0)
+    split = np.where(np.greater(c.fragments, 0), np.minimum(SPLIT_BYTES, moving / 2.0), 0.0)
+    reserved = found.allocated + c.fragments * moving + split
     groups = 1.0 * (grid.tp > 1) + (grid.pp > 1) + (grid.dp > 1) + (grid.cp > 1) + (grid.ep > 1)
     return MemoryTerms(
         allocated_bytes=found.allocated,

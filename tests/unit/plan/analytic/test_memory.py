@@ -342,6 +342,13 @@ def test_a_loss_in_eight_parts_holds_an_eighth_of_the_logits():
     assert parts == pytest.approx(12 * 8192 * 128256 / 8)
 
 
+def test_xla_holds_logits_and_their_gradient_as_products_have_them_and_leaves_nothing_between_its_buffers():
+    priced_by_xla = priced(Layout(dp=8, zero=3, recompute="full"), stack="maxtext")
+
+    assert priced_by_xla.logits_bytes[0] == pytest.approx((2 + 2) * 8192 * 128256)
+    assert priced_by_xla.reserved_bytes[0] == priced_by_xla.allocated_bytes[0]
+
+
 def test_norms_of_single_operators_keep_their_input_in_single_precision():
     fused, apart = (priced(Layout(dp=8, zero=3), stack=stack).activations_bytes[0] for stack in ("in-2023", "fsdp"))
 
