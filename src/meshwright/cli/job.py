@@ -212,9 +212,17 @@ def _check_written(job: "Job", flag: str, engine: str) -> None:
         raise InputError(f"--{flag}: the job trains adapters alone, a plan all parameters")
     for name in HELD:
         value = getattr(job, name)
-        if value and (engine, value) not in WRITTEN and (name, value) != MOST:
+        if value and (engine, value) not in WRITTEN and (name, value) != MOST and not _is_single(name, value, engine):
             told = f"--{name} {value}" if name != "optimizer" else f"the optimiser {value}"
             raise InputError(f"--{flag}: the job has {told}, {WRITES[name]}")
+
+
+def _is_single(name: str, value: str, engine: str) -> bool:
+    """Whether weights are in single precision, as our engine ("") and others have them, or a copy of them, anyway."""
+    from ..workload.conventions import OWN, conventions_of
+
+    by_itself = engine in {"", OWN} or conventions_of(engine).master_bytes > 0
+    return by_itself and (name, value) == ("weights", "fp32")
 
 
 def _question(given: PlanOptions) -> JobQuestion:

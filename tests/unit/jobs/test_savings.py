@@ -422,6 +422,16 @@ def test_states_that_fsdp_holds_in_single_precision_are_no_doubt_of_what_does_no
     assert found["fits"] == "does not fit"
 
 
+@pytest.mark.parametrize(("engine", "code"), [("accelerate", 0), ("megatron", 0), ("automodel", 2)])
+def test_weights_in_single_precision_are_written_for_engines_that_hold_them_so(tmp_path, capsys, engine, code):
+    (tmp_path / "sft.sh").write_text(TRL + "--fsdp full_shard")
+
+    with pytest.raises(SystemExit) as leave:
+        main(["plan", "--job", str(tmp_path / "sft.sh"), "--cluster", "dgx-h100", "--emit", engine])
+
+    assert leave.value.code == code, capsys.readouterr().err
+
+
 def test_a_model_of_70_billion_weights_is_tuned_in_four_bits_where_half_precision_does_not_fit(tmp_path, capsys):
     (tmp_path / "half.sh").write_text(LARGE)
     (tmp_path / "four.sh").write_text(LARGE + "--load_in_4bit")
