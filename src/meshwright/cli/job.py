@@ -164,6 +164,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     except InputError as error:
         say(f"note: {error}", err=True)
     faster = better_than(row, rows)[:FASTER_SHOWN]
+    fitting = _changes_that_fit(others, row, faster, engine)
     chosen = faster[0] if faster and given.layout is None else row
     setting = setting if given.layout is None else others
     if given.emit:
@@ -173,7 +174,8 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     stages = memory_of_stages(setting, row.layout, job.stages if given.layout is None else ())
     training = training_asked(given, setting, row.predicted)
     if given.as_json:
-        more = {"stages": stages} if training is None else {"stages": stages, "training": training}
+        more: dict[str, Any] = {"stages": stages} if training is None else {"stages": stages, "training": training}
+        more |= {"would_fit": [one.candidate for one in fitting]} if fitting else {}
         print_about(setting, _answer(job, today, row, rows, faster) | more)
     else:
         from ..plan.analytic.price import machine_of
@@ -182,7 +184,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         memory_bytes = float(machine_of(setting).memory_bytes)
         show_job(
             console, job, row, faster, memory_bytes, stages, model_facts(setting),
-            engine=engine, today=None if given.layout is None else today,
+            engine=engine, today=None if given.layout is None else today, fitting=fitting,
         )  # fmt: skip
         if training is not None:
             console.print(str(training), highlight=False)
@@ -190,6 +192,17 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     if given.html is not None:
         _write_page(given, setting, job, row, rows)
     return 0
+
+
+def _changes_that_fit(
+    setting: "Setting", row: "PricedLayout", faster: "Sequence[PricedLayout]", engine: str
+) -> "list[PricedLayout]":
+    """Return changes of what a job runs that fit on an engine, where neither it nor any of its rivals surely does."""
+    from ..plan.search.that_fit import that_fit
+
+    if any(one.fits == "fits" for one in (row, *faster)):
+        return []
+    return [one for one in that_fit(setting, row.layout) if not _refusals(engine, setting, one.layout)]
 
 
 def _target_of_job(
@@ -251,16 +264,18 @@ def _question(given: PlanOptions) -> JobQuestion:
 
 def check_engine(name: str | None, setting: "Setting", layout: "Layout") -> None:
     """Raise InputError, with the rules that it breaks, for a layout that the engine of --engine cannot run."""
+    if name is not None and (broken := _refusals(name, setting, layout)):
+        raise InputError(f"--engine {name}: it cannot run {layout}: {'; '.join(broken)}")
+
+
+def _refusals(engine: str, setting: "Setting", layout: "Layout") -> list[str]:
+    """Return the rules of an engine that a layout breaks, in words."""
     from ..jobs.emit.rules import refusals
     from ..workload.engines import engine_named
 
-    if name is None:
-        return
     model = setting.architecture
     sizes = (model.num_key_value_heads, model.num_hidden_layers)
-    broken = refusals(engine_named(name), layout, *sizes, compiled=setting.compiled)
-    if broken:
-        raise InputError(f"--engine {name}: it cannot run {layout}: {'; '.join(broken)}")
+    return refusals(engine_named(engine), layout, *sizes, compiled=setting.compiled)
 
 
 def runnable_on(priced: Any, engine: str | None) -> Any:

@@ -12,7 +12,7 @@ from ..plan.search.study import PricedLayout
 from ..units import counted, format_bytes, format_time
 from .layout_words import layout_text
 from .narrow_tables import show_table
-from .planning import fits_text, host_text, rows_table, show_row
+from .planning import fits_text, host_text, rows_table, show_row, show_that_fit
 
 
 def show_job(
@@ -26,10 +26,12 @@ def show_job(
     *,
     engine: str | None = None,
     today: PricedLayout | None = None,
+    fitting: Sequence[PricedLayout] = (),
 ) -> None:
     """Print a job with its price and the memory of its stages, and the layouts that beat it on an engine, or its own.
 
-    `today` is what the job runs, where `row` is another layout that was asked for.
+    `today` is what the job runs, where `row` is another layout that was asked for; `fitting` are changes of the row
+    that fit.
     """
     head = f"{job.where}: {job.engine}" + (f" ({job.engine_version})" if job.engine_version else "")
     model = job.architecture
@@ -59,7 +61,9 @@ def show_job(
         console.print(f"note: {text}", highlight=False, soft_wrap=True)
     if today is not None:
         console.print(f"beside what runs today: {change_text(today, row)}", highlight=False)
-    _show_faster(console, row, faster, engine or job.engine)
+    if faster or not fitting:
+        _show_faster(console, row, faster, engine or job.engine)
+    show_that_fit(console, row, fitting)
 
 
 def better_than(row: PricedLayout, rows: Sequence[PricedLayout]) -> list[PricedLayout]:

@@ -140,9 +140,9 @@ TITAN_2024 = msgspec.structs.replace(EVERY_SECOND, selective_saves=3)  # compile
 # ChunkedLossWrapper); it compiles only where asked to
 TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8)
 # XLA computes softmax and its gradient again inside the products and sums that read them: there are logits as the
-# product returns them, and their gradient, which enters two products. Google's recipe of Llama 3.1 70B ran with 5 x 8,192
-# tokens a chip of 32 GiB (AI-Hypercomputer/tpu-recipes:training/trillium), where logits in single precision beside
-# these would be 29 GiB. Buffers get their places when a step is compiled: nothing is left over between them
+# product returns them, and their gradient, which enters two products. Google's recipe of Llama 3.1 70B ran with 5 x
+# 8,192 tokens a chip of 32 GiB (AI-Hypercomputer/tpu-recipes:training/trillium), where single precision beside these
+# would be 29 GiB. Buffers get their places when a step is compiled: nothing is left over between them
 XLA = msgspec.structs.replace(SHARDED, logit_bytes=2 * HALF_BYTES, fragments=0)
 # MaxText's remat_policy minimal_with_context keeps what products and attention return, by name
 # (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, minimal_policy; layers/moe.py has the names too)
