@@ -48,17 +48,17 @@ def test_a_layout_asked_for_beside_a_job_is_put_beside_what_runs_today_and_what_
 
 
 def test_a_job_that_no_layout_of_its_engine_surely_fits_is_told_of_the_memory_of_the_hosts(capsys, tmp_path):
-    zero = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1}
+    zero = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 2}
     (tmp_path / "zero.json").write_text(json.dumps(zero))
-    model = ("--model", "qwen2.5-32b", "--seq-len", "1024", "--cluster", "dgx-a100-80gb", "--gpus", "6")
-    asked = ("plan", "--job", str(tmp_path / "zero.json"), *model, "--global-batch", "6")
+    model = ("--model", "llama3-8b", "--seq-len", "4096", "--cluster", "dgx-a100-80gb", "--gpus", "2")
+    asked = ("plan", "--job", str(tmp_path / "zero.json"), *model, "--global-batch", "4")
 
     text = answer(capsys, *asked).out
     document = json.loads(answer(capsys, *asked, "--json").out)
 
     assert document["fits"] != "fits"
-    assert "is predicted to fit" not in text
-    assert "it would fit with offload=optimizer (" in text
+    assert "what may fit, on deepspeed" in text
+    assert "it would fit with mbs=1,offload=optimizer (" in text
     assert all(one["layout"]["offload"] != "none" for one in document["would_fit"])
 
 

@@ -163,6 +163,25 @@ def test_what_does_not_fit_names_the_smallest_layout():
         explore(setting("gpt3-175b", gpus=8))
 
 
+def test_where_no_layout_surely_fits_those_come_first_that_are_predicted_to():
+    study = explore(setting(gpus=2, global_batch=4, stack="accelerate"))
+    *chosen, tight = study.rows
+
+    assert {row.fits for row in study.rows} == {"may not"}
+    assert all(row.terms["allocated_bytes"] < row.capacity_bytes for row in chosen)
+    assert tight.note == "faster, but may not fit"
+    assert tight.terms["allocated_bytes"] > tight.capacity_bytes
+
+
+def test_the_hosts_memory_is_offered_where_what_may_fit_is_predicted_to_need_more_than_there_is():
+    study = explore(setting("qwen2.5-32b", gpus=7, global_batch=14, stack="deepspeed"))
+
+    assert (study.best.fits, study.best.layout.offload) == ("fits", "optimizer")
+    assert study.rows[-1].note == "faster, but may not fit"
+    assert study.rows[-1].layout.offload == "none"
+    assert any("their hosts'" in warning for warning in study.warnings)
+
+
 def test_an_impossible_batch_names_the_rules():
     with pytest.raises(
         InputError, match=r"of 80 ways to factor the ranks, .*10 because dp does not divide the global batch"

@@ -376,11 +376,14 @@ def machine_of(setting: Setting) -> Machine:
     )
 
 
-def verdicts_in(setting: Setting, grid: Grid, memory: StepPrices | MemoryTerms) -> Any:
-    """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
+def verdicts_in(setting: Setting, grid: Grid, memory: StepPrices | MemoryTerms, *, as_predicted: bool = False) -> Any:
+    """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host.
+
+    `as_predicted`, a layout fits that does where it needs no more than predicted.
+    """
     machine = machine_of(setting)
     trust = in_pipelines(_trust(setting), book(), setting.stack, grid.pp)
-    found = fit_verdicts(memory, machine.memory_bytes, trust)
+    found = fit_verdicts(memory, machine.memory_bytes, trust._replace(above=0.0) if as_predicted else trust)
     return np.where(memory.host_bytes > machine.host_memory_bytes, OVER, found)
 
 

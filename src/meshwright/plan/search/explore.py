@@ -31,7 +31,10 @@ from .reasons import batch_warnings, micro_batch_trade, why_chosen
 from .study import PricedLayout, Rejection, Study
 
 T = TypeVar("T")
-OFFERED = "no layout fits in the GPUs' memory alone: those shown keep optimiser states or weights in their hosts'"
+OFFERED = (
+    "no layout is predicted to fit in the GPUs' memory alone: those shown keep optimiser states or weights in their "
+    "hosts'"
+)
 MAX_ROWS = 12
 MAX_PARETO = 16
 SLOWEST = 10.0  # times the fastest step: beyond that a saving of memory interests nobody
@@ -60,14 +63,24 @@ class Priced:
 def price_all(setting: Setting, *, offers: bool = True) -> Priced:
     """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal.
 
-    Where none fits, layouts that offload to the hosts' memory are priced if `offers`, unless a condition names offload.
+    Where none is predicted to fit, layouts that offload to the hosts' memory are priced if `offers`, unless a condition
+    names offload; the fastest of those that may fit all the same stays beside them.
     """
     found = _price_all(setting, space_of(setting))
-    if len(found.grid) or not offers or any(condition.name == "offload" for condition in setting.conditions):
+    named = any(condition.name == "offload" for condition in setting.conditions)
+    if not offers or named or _is_predicted_to_fit(found):
         return found
     space = space_of(setting, range(1, len(OFFLOADS)))
     other = _price_all(setting, space) if len(space.grid) else found
-    return dataclasses.replace(other, offered=True) if len(other.grid) else found
+    if not len(other.grid) or (len(found.grid) and not _is_predicted_to_fit(other)):
+        return found
+    return dataclasses.replace(other, offered=True, tight=_fastest(found.grid, found.prices) or other.tight)
+
+
+def _is_predicted_to_fit(priced: Priced) -> bool:
+    """Whether any of the layouts fits if it needs no more than predicted."""
+    verdicts = verdicts_in(priced.setting, priced.grid, priced.prices, as_predicted=True)
+    return bool(np.any(verdicts == SURE))
 
 
 def _price_all(setting: Setting, space: Space) -> Priced:
@@ -105,7 +118,10 @@ def _price_all(setting: Setting, space: Space) -> Priced:
 
 @dataclass(frozen=True, slots=True)
 class SortedByFit:
-    """Layouts that fit or may fit, with their verdicts and memory; where none fits, what may fit is said to fit."""
+    """Layouts that fit or may fit, with their verdicts and memory.
+
+    Where none fits, those are said to fit that do if they need no more than predicted; where none does, all of them.
+    """
 
     grid: Grid
     verdicts: npt.NDArray[np.int64]
@@ -130,9 +146,11 @@ def sorted_by_fit(setting: Setting, grid: Grid) -> SortedByFit:
         parts.append((some.take(rows), verdicts[rows], take_rows(memory, rows)))
     grids, verdicts, memories = zip(*parts, strict=True)
     words = np.concatenate(verdicts)
+    left, memories_left = _joined(Grid, grids), _joined(MemoryTerms, memories)
     if not np.any(words == SURE):
-        words = np.where(words == DOUBTFUL, SURE, words)
-    return SortedByFit(_joined(Grid, grids), words, _joined(MemoryTerms, memories))
+        likely = verdicts_in(setting, left, memories_left, as_predicted=True) == SURE
+        words = np.where(likely | (not np.any(likely)), SURE, words)
+    return SortedByFit(left, words, memories_left)
 
 
 def _names_order(setting: Setting) -> bool:
