@@ -634,4 +634,4 @@ def test_where_no_layout_fits_what_takes_fewer_bytes_is_named(capsys):
     text = " ".join(answer(capsys, *large, "--seq-len", "4096", "--layout", "tp=8").out.split())
 
     assert "in its place: none of" in text
-    assert "use more GPUs or a smaller batch; or fewer bytes a parameter: --optimizer" in text
+    assert "whatever the batch: use more GPUs; or fewer bytes a parameter: --optimizer" in text

@@ -163,6 +163,16 @@ def test_what_does_not_fit_names_the_smallest_layout():
         explore(setting("gpt3-175b", gpus=8))
 
 
+def test_a_smaller_batch_is_not_advised_where_the_states_alone_are_too_large():
+    with pytest.raises(InputError) as large:
+        explore(setting("gpt3-175b", gpus=8))  # 175 billion times 12 bytes over eight GPUs are 245 GiB
+    with pytest.raises(InputError) as long:
+        explore(setting(gpus=8, global_batch=8, seq_len=2**20, stack="bridge"))
+
+    assert re.search(r"states are 24\d GiB of it at least, whatever the batch: use more GPUs$", str(large.value))
+    assert str(long.value).endswith("use more GPUs or a smaller batch")
+
+
 def test_where_no_layout_surely_fits_those_come_first_that_are_predicted_to():
     study = explore(setting(gpus=2, global_batch=4, stack="accelerate"))
     *chosen, tight = study.rows

@@ -394,13 +394,17 @@ def _pareto(prices: StepPrices) -> list[int]:
 
 
 def _does_not_fit(priced: Priced) -> str:
+    """Return what the smallest layout needs, and whether a smaller batch could help."""
     setting, grid = priced.setting, priced.space.grid
-    reserved = [memory_of_layouts(setting, grid.take(rows)).reserved_bytes for rows in _pieces(grid)]
-    needs = np.concatenate(reserved)
-    least = int(np.argmin(needs))
+    needs = _joined(MemoryTerms, [memory_of_layouts(setting, grid.take(rows)) for rows in _pieces(grid)])
+    least = int(np.argmin(needs.reserved_bytes))
+    states = float(np.min(needs.parameters_bytes + needs.gradients_bytes + needs.optimizer_bytes))
+    means = "use more GPUs or a smaller batch"
+    if states > priced.memory_bytes:
+        kept = f"weights, gradients and optimiser states are {format_bytes(states)} of it at least, whatever the batch"
+        means = f"{kept}: use more GPUs"
     return (
         f"none of {counted(len(grid), 'legal layout')} fits in the "
         f"{format_bytes(priced.memory_bytes)} of a GPU: "
-        f"the smallest, {grid.layout(least)}, needs {format_bytes(float(needs[least]))}; "
-        "use more GPUs or a smaller batch"
+        f"the smallest, {grid.layout(least)}, needs {format_bytes(float(needs.reserved_bytes[least]))}; {means}"
     )
