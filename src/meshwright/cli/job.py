@@ -234,7 +234,7 @@ def _is_single(name: str, value: str, engine: str) -> bool:
     """Whether weights are in single precision, as our engine ("") and others have them, or a copy of them, anyway."""
     from ..workload.conventions import OWN, conventions_of
 
-    by_itself = engine in {"", OWN} or conventions_of(engine).master_bytes > 0
+    by_itself = engine in {"", OWN} or bool(conventions_of(engine).master_bytes)
     return by_itself and (name, value) == ("weights", "fp32")
 
 

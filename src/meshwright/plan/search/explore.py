@@ -64,7 +64,7 @@ def price_all(setting: Setting, *, offers: bool = True) -> Priced:
     """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal.
 
     Where none is predicted to fit, layouts that offload to the hosts' memory are priced if `offers`, unless a condition
-    names offload; the fastest of those that may fit all the same stays beside them.
+    names offload; beside them stays the fastest layout without offload that may fit all the same.
     """
     found = _price_all(setting, space_of(setting))
     named = any(condition.name == "offload" for condition in setting.conditions)
@@ -397,7 +397,8 @@ def _does_not_fit(priced: Priced) -> str:
     """Return what the smallest layout needs, and whether a smaller batch could help."""
     setting, grid = priced.setting, priced.space.grid
     needs = _joined(MemoryTerms, [memory_of_layouts(setting, grid.take(rows)) for rows in _pieces(grid)])
-    least = int(np.argmin(needs.reserved_bytes))
+    reserved = np.asarray(needs.reserved_bytes)
+    least = int(np.argmin(reserved))
     states = float(np.min(needs.parameters_bytes + needs.gradients_bytes + needs.optimizer_bytes))
     means = "use more GPUs or a smaller batch"
     if states > priced.memory_bytes:
@@ -406,5 +407,5 @@ def _does_not_fit(priced: Priced) -> str:
     return (
         f"none of {counted(len(grid), 'legal layout')} fits in the "
         f"{format_bytes(priced.memory_bytes)} of a GPU: "
-        f"the smallest, {grid.layout(least)}, needs {format_bytes(float(needs.reserved_bytes[least]))}; {means}"
+        f"the smallest, {grid.layout(least)}, needs {format_bytes(float(reserved[least]))}; {means}"
     )
