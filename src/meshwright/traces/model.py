@@ -91,7 +91,7 @@ class RankTrace:
     compute: Array
     phases: dict[str, Array]  # of `compute`, by what is computed
     comm: Array
-    copies: Array  # to the device
+    copies: Array  # to the device; of a host without one, its time in the data loader
     other: Array  # to the host
     computed: Computed
     calls: list[TracedCall]

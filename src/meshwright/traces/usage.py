@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from .intervals import Array, clipped, intersection, length_s, union, union_of_sets, without
+from .intervals import EMPTY, Array, clipped, intersection, length_s, union, union_of_sets, without
 from .model import RankTrace, Window
 
 LAUNCH_SHARE = 0.1  # of the time in the loader: a shorter gap after it is the launch of what it loaded
@@ -44,7 +44,7 @@ class Parts(msgspec.Struct, frozen=True):
     other: Array
     idle: Array
     hidden: Array  # inside `compute`
-    copied: Array  # inside `data`
+    copied: Array  # inside `data`; none on a host, whose loader stands in `RankTrace.copies`
 
 
 def parts_of(trace: RankTrace, window: Window) -> Parts:
@@ -60,7 +60,8 @@ def parts_of(trace: RankTrace, window: Window) -> Parts:
     gaps = without(whole, union_of_sets([busy, copies, other]))
     waits = _data_waits(gaps, clipped(trace.host.data, window.start_s, window.end_s))
     data = union_of_sets([copies, waits])
-    return Parts(compute, exposed, data, other, without(gaps, waits), intersection(compute, comm), copies)
+    copied = copies if trace.device == "device" else EMPTY
+    return Parts(compute, exposed, data, other, without(gaps, waits), intersection(compute, comm), copied)
 
 
 def _data_waits(gaps: Array, loading: Array) -> Array:

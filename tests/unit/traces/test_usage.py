@@ -1,5 +1,7 @@
 """Copies between host and device: apart from waits for the data loader, and as the reason of a late rank."""
 
+import json
+
 import pytest
 
 from meshwright.report.pages.trace import verdict_of
@@ -8,6 +10,7 @@ from meshwright.traces.summary import summarized
 from tests.unit.traces.jobs import Job
 
 COPY_STREAM = 19
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
 def job(copied_us, loaded_us):
@@ -16,7 +19,7 @@ def job(copied_us, loaded_us):
     for number in range(4):
         made.step(number)
         for rank in made.ranks:
-            rank.host_is("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", loaded_us)
+            rank.host_is(LOADER, loaded_us)
             for _ in range(4):
                 copies(rank, "Memcpy HtoD (Pinned -> Device)", copied_us)
                 rank.now_us += copied_us
@@ -72,3 +75,33 @@ def test_copies_of_weights_from_the_host_are_not_called_waiting_for_data(tmp_pat
     assert found.median.copied_s == pytest.approx(4 * copied_us * 1e-6)
     assert found.median.loading_s == pytest.approx(loaded_us * 1e-6)
     assert found.median.data_s == pytest.approx(4 * copied_us * 1e-6 + loaded_us * 1e-6)
+
+
+def test_the_loader_of_a_rank_without_a_device_copies_nothing_and_is_why_the_rank_is_late(tmp_path):
+    """Rank 2 loads for 40 ms; the others wait for it in the all-reduce."""
+    for rank in range(3):
+        loaded_us, events = 40_000 if rank == 2 else 1000, []
+        for number, start_us in enumerate(range(0, 400_000, 100_000)):
+            begun_us = start_us + loaded_us
+            events += [
+                on_host("user_annotation", f"ProfilerStep#{number}", start_us, 100_000),
+                on_host("user_annotation", LOADER, start_us, loaded_us),
+                on_host("cpu_op", "aten::addmm", begun_us, 30_000),
+                on_host(
+                    "user_annotation", "gloo:all_reduce", begun_us + 30_000, 85_000 - begun_us + start_us - 30_000, 2
+                ),
+                on_host("cpu_op", "aten::_foreach_add_", start_us + 86_000, 13_000),
+            ]
+        record = {"distributedInfo": {"rank": rank, "world_size": 3, "backend": "gloo"}, "traceEvents": events}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(record))
+    ranks = read_traces([tmp_path])
+    found = summarized(ranks)
+
+    assert (found.culprit.rank, found.culprit.because) == (2, "its host is in the data loader 39 ms a step longer")
+    assert [shares.copied_s for shares in found.ranks] == [0.0] * 3
+    assert found.ranks[-1].loading_s == pytest.approx(40e-3)
+    assert "copies to the device" not in verdict_of(ranks, found)
+
+
+def on_host(cat, name, start_us, length_us, thread=1):
+    return {"ph": "X", "cat": cat, "name": name, "pid": 7, "tid": thread, "ts": start_us, "dur": length_us, "args": {}}
