@@ -138,9 +138,9 @@ COMPOSITES: dict[str, Composite] = {
     "qwen3_omni_moe_thinker": Composite("qwen3_omni_moe_text", vision.qwen3_vl, sound.qwen3_omni),
     "qwen2_audio": Composite("qwen2", sound=sound.qwen2_audio, whose="nobody"),
     "voxtral": Composite("llama", sound=sound.voxtral, whose="nobody", sizes=VOXTRAL),
-    **dict.fromkeys(
-        ("audioflamingo3", "musicflamingo"),
-        Composite("qwen2", sound=sound.audio_flamingo, whose="nobody", beside=("projector_bias",)),
+    "audioflamingo3": Composite("qwen2", sound=sound.audio_flamingo, whose="nobody", beside=("projector_bias",)),
+    "musicflamingo": Composite(
+        "qwen2", sound=sound.audio_flamingo, whose="nobody", beside=("projector_bias", *sound.OF_TIME)
     ),
     "glmasr": Composite("llama", sound=sound.glm_asr, tied=True, sizes=GLM_ASR),
     "qwen3_asr": Composite("qwen3", sound=sound.qwen3_asr, tied=True),
@@ -171,8 +171,8 @@ COMPOSITES: dict[str, Composite] = {
     "deepseek_vl_hybrid": Composite(
         "llama", vision_joined.deepseek_vl_hybrid, tied=True, beside=("high_res_vision_config",)
     ),
-    "aria": Composite("aria_text", vision.aria, beside=("projector_patch_to_query_dict",)),
+    "aria": Composite("aria_text", vision.aria, beside=("projector_patch_to_query_dict", vision.ARIA_MOST)),
     "got_ocr2": Composite("qwen2", vision.got_ocr2, tied=True),
-    "modernvbert": Composite("modernbert", vision.modernvbert, beside=("pixel_shuffle_factor",)),
+    "modernvbert": Composite("modernbert", vision.modernvbert, beside=("pixel_shuffle_factor", "classifier_pooling")),
     "mllama": Composite("mllama_text_model", vision.mllama_tower, whose="nobody"),
 }

@@ -167,7 +167,7 @@ def mixers_of(c: ConfigReader, traits: Traits, count: int) -> list[Mixer]:
     if kinds is None:
         kinds = _chunked(c, count) if chunk else _pattern(c, traits, count, window)
     elif traits.every is not None:
-        c.skip(traits.every[0])
+        c.skip(traits.every[0], traits.prefix_every)
     by_kind = dict.fromkeys(WHOLE, plain)
     by_kind |= dict.fromkeys(WINDOWED, Attention(**_fields(plain, window=window)))
     by_kind |= dict.fromkeys(CHUNKED, Attention(**_fields(plain, chunk=chunk)))

@@ -366,5 +366,7 @@ MULTIMODAL = frozenset(
         *("vision_aspect_ratio", "vision_soft_tokens_per_image", "use_image_newline_parameter", "video_seq_length"),
         *("max_position_embeddings", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
         "use_unified_vision_chunk",  # of Kimi: how images and videos are cut
+        *("position_id_per_seconds", "seconds_per_chunk"),  # of Qwen's models of sound: how positions count time
+        "video_temporal_patch_size",  # of Nemotron: the encoder's own, said again
     }
 )

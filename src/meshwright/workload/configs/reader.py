@@ -53,6 +53,8 @@ class ConfigReader:
         self.used: set[str] = set()
         self.assumed: list[str] = []
         self._parts: dict[str, ConfigReader] = {}  # of objects inside
+        self._layers: dict[int, ConfigReader] = {}  # of single layers
+        self._of_layers: dict[int, Mapping[str, Any]] | None = None  # what is said of single layers
 
     def value(self, name: str, default: Any = None) -> Any:
         """Return what the config says under a name or its aliases, or the model type's default, or `default`.
@@ -162,12 +164,29 @@ class ConfigReader:
         other.used, other.assumed = self.used, self.assumed
         return other
 
+    def of_layers(self) -> dict[int, Mapping[str, Any]]:
+        """Return what `per_layer_config` says by the place of a layer, however that is written: 2, "2" or "02"."""
+        if self._of_layers is not None:
+            return self._of_layers
+        found: dict[int, Mapping[str, Any]] = {}
+        count = self.layers()
+        for key, values in self.part("per_layer_config").items():
+            place = int(key) if str(key).isdecimal() else count
+            if place >= count or place in found:
+                raise InputError(f"{self.where}: per_layer_config: {key}: expected each of 0 to {count - 1} once")
+            if not isinstance(values, Mapping):
+                raise InputError(f"{self.where}: per_layer_config: {key}: expected an object")
+            found[place] = values
+        self._of_layers = found
+        return found
+
     def of_layer(self, place: int) -> "ConfigReader":
         """Return the reader of one layer, of which `per_layer_config` may say values of its own."""
-        values = self.part("per_layer_config").get(str(place), {})
-        if not isinstance(values, Mapping):
-            raise InputError(f"{self.where}: per_layer_config: {place}: expected an object")
-        return self.changed(values)
+        if place not in self._layers:
+            other = self.changed(self.of_layers().get(place, {}))
+            other.used = set()
+            self._layers[place] = other
+        return self._layers[place]
 
     def part(self, name: str) -> Mapping[str, Any]:
         """Return a mapping inside the config, empty where there is none."""
@@ -221,19 +240,23 @@ class ConfigReader:
 
         A switch that is off says nothing, unless it is one of sharing: without that there are more weights.
         """
-        layers = self._config.get("per_layer_config")
-        inside = layers.values() if isinstance(layers, Mapping) and "per_layer_config" in self.used else ()
-        parts = [("", self._config), *(("per_layer_config.", part) for part in inside if isinstance(part, Mapping))]
-        found = [
-            before + key
-            for before, part in parts
+        used = self.used.union(*(layer.used for layer in self._layers.values()))
+        found = self._not_in(used, self._config)
+        for place, values in self.of_layers().items() if "per_layer_config" in self.used else ():
+            read = self._layers[place].used if place in self._layers else self.used
+            found += [f"per_layer_config.{key}" for key in self._not_in(read, values)]
+        found += [f"{name}.{key}" for name, part in self._parts.items() for key in part.unknown()]
+        return list(dict.fromkeys(found))
+
+    def _not_in(self, used: set[str], part: Mapping[str, Any]) -> list[str]:
+        known = {*used, *self._repeated()}
+        return [
+            key
             for key, value in part.items()
-            if key not in {*self.used, *self._repeated()}
+            if key not in known
             and not is_ignored(key)
             and not (is_empty(value) and not (value is False and SHARING.match(key)))
         ]
-        found += [f"{name}.{key}" for name, part in self._parts.items() for key in part.unknown()]
-        return list(dict.fromkeys(found))
 
 
 def is_empty(value: Any) -> bool:

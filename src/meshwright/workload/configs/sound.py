@@ -62,7 +62,11 @@ def audio_flamingo(c: ConfigReader, text: int) -> int:
     """Return Whisper's encoder with its table of positions, and two projections."""
     width, bias = c.whole("hidden_size"), c.flag("projector_bias", default=True)
     places = c.whole("max_source_positions") * width
+    c.skip(*OF_TIME)
     return whisper_sound(c) + places + text * (width + bias + text + bias)
+
+
+OF_TIME = ("audio_frame_step", "head_dim")  # of MusicFlamingo's rotations by time
 
 
 def glm_asr(c: ConfigReader, text: int) -> int:

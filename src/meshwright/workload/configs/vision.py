@@ -374,9 +374,12 @@ def aria(c: ConfigReader, text: int) -> int:
     width = c.whole("hidden_size")
     queries = c.part("projector_patch_to_query_dict").values()
     most = max((count for count in queries if isinstance(count, int)), default=256)
-    c.skip("max_value_projector_patch_to_query_dict")
+    c.skip(ARIA_MOST)
     cross = 3 * width * width + 4 * width * (width + 1) + width * (width + 1) + 4 * width
     return tower(c) + most * width + cross + 2 * width + text * (width + text)
+
+
+ARIA_MOST = "max_value_projector_patch_to_query_dict"  # which the class works out itself
 
 
 def tower(c: ConfigReader) -> int:
@@ -408,6 +411,7 @@ def ernie_vl_tower(c: ConfigReader, text: int) -> int:
 
 def modernvbert(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder and the projection of patches that are joined."""
+    c.skip("classifier_pooling")
     return siglip(c) + text * c.whole("hidden_size") * c.whole("pixel_shuffle_factor") ** 2
 
 

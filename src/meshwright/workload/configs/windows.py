@@ -33,9 +33,8 @@ def gemma4(c: ConfigReader) -> Architecture:
         raise ValueError("attention_bias: expected false")
     local = Attention(heads=heads, kv_heads=kv_heads, head_dim=c.whole("head_dim"), window=window)
     whole = Attention(heads=heads, kv_heads=global_kv, head_dim=c.whole("global_head_dim", 512), key_matrices=keys)
-    for place, changed in c.part("per_layer_config").items():
-        full = place.isdigit() and int(place) < count and kinds[int(place)] == "full_attention"
-        if not full or changed != {"head_dim": whole.head_dim}:
+    for place, changed in c.of_layers().items():
+        if kinds[place] != "full_attention" or changed != {"head_dim": whole.head_dim}:
             raise ValueError(f"per_layer_config: {place}: expected global_head_dim for a layer of full attention")
     double = c.flag("use_double_wide_mlp")
     width = c.whole("intermediate_size")

@@ -75,6 +75,11 @@ def configuration(config: Mapping[str, Any]) -> Any:
     return CONFIG_MAPPING[ALIKE.get(config["model_type"], config["model_type"])].from_dict(keys)
 
 
+def written(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config.json that the library writes for a config: with every key, defaults too."""
+    return {**json.loads(configuration(config).to_json_string(use_diff=False)), "model_type": config["model_type"]}
+
+
 def model(config: Mapping[str, Any]) -> torch.nn.Module:
     """Return the library's model of a config.json, its parameters without memory."""
     import transformers

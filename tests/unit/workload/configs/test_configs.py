@@ -19,6 +19,7 @@ EXPECTED = {row["model"]: row for row in csv.DictReader((CASES / "expected.csv")
 LLAMA = json.loads((CASES / "llama31-70b.json").read_text("utf-8"))
 # the library builds them from defaults that are refused: a size is missing, or heads do not divide
 NOT_ENOUGH = ("glm4v_moe", "vit")
+APART = ("ovis2", *NOT_ENOUGH)  # a class whose own defaults disagree about the number of words; types without sizes
 FAST = ("llama", "deepseek_v4", "flint", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
 
 # every tenth type, and in the soak set all: each counts models of the library for every key that it has
@@ -124,6 +125,19 @@ def test_several_keys_at_once_change_the_parameters_as_in_the_library_or_are_ref
 def test_the_defaults_of_keys_are_those_of_the_library():
     pytest.importorskip("transformers")
     assert json.loads(library.FILE.read_text("utf-8")) == json.loads(json.dumps(library.read_defaults()))
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_file_that_the_library_writes_with_every_default_is_read_as_the_short_one():
+    pytest.importorskip("transformers")
+    kinds = [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS, *APART}]
+    read = {kind: architecture_of(library.base(kind)).architecture.parameters for kind in kinds}
+
+    assert {
+        kind: architecture_of(library.written(library.base(kind))).architecture.parameters for kind in kinds
+    } == read
 
 
 @pytest.mark.slow

@@ -174,6 +174,34 @@ def test_a_key_of_one_layer_that_is_not_understood_is_refused():
         architecture_of(config)
 
 
+DOTS = {"model_type": "dots3_note_text", "num_hidden_layers": 12, "hidden_size": 512, "pad_token_id": 0}
+DOTS |= {"layer_types": ["indexed_attention", *["sliding_attention"] * 11], "n_routed_experts": 8}
+NARROW = {"num_attention_heads": 64, "num_key_value_heads": 64, "qk_nope_head_dim": 192, "kv_lora_rank": 256}
+
+
+@pytest.mark.parametrize("digits", [1, 2])
+def test_values_of_single_layers_hold_however_the_place_of_a_layer_is_written(digits):
+    pytest.importorskip("transformers")
+    config = DOTS | {"per_layer_config": {f"{place:0{digits}}": NARROW for place in range(1, 12)}}
+    model = architecture_of(config).architecture
+
+    assert model.parameters == library.parameters(library.model(config))
+    assert [(run.count, run.layer.mixer.heads) for run in model.runs if isinstance(run.layer.mixer, Latent)][-1] == (
+        *(11, 64),
+    )
+
+
+@pytest.mark.parametrize("places", [["12"], ["1", "01"], ["sliding_attention"]])
+def test_a_value_of_a_layer_that_there_is_not_or_is_twice_is_refused(places):
+    with pytest.raises(InputError, match=f"per_layer_config: {places[-1]}: expected each of 0 to 11 once"):
+        architecture_of(DOTS | {"per_layer_config": dict.fromkeys(places, NARROW)})
+
+
+def test_a_key_that_is_read_for_all_layers_alone_is_refused_for_a_single_one():
+    with pytest.raises(InputError, match="per_layer_config.moe_intermediate_size"):
+        architecture_of(DOTS | {"per_layer_config": {"1": NARROW | {"moe_intermediate_size": 64}}})
+
+
 def test_scores_with_tables_of_places_are_multiplications_without_weights_of_their_own():
     base = {"model_type": "deberta-v2", **SMALL, "relative_attention": True, "position_buckets": 64}
     one, both = (
