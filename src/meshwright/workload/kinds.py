@@ -15,13 +15,14 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from .attention_kinds import Attention, Compressed, Kind, Latent
-from .recurrent_kinds import ChannelRecurrence, GatedDelta, Lightning, Mamba1, Mamba2, ShortConv
+from .recurrent_kinds import ChannelRecurrence, DynamicConv, GatedDelta, Lightning, Mamba1, Mamba2, ShortConv
 
 __all__ = [
     "Attention",
     "ChannelRecurrence",
     "Compressed",
     "Dense",
+    "DynamicConv",
     "Experts",
     "GatedDelta",
     "Latent",
@@ -89,7 +90,18 @@ class Experts(Kind, frozen=True, kw_only=True, tag="experts"):
         return self.around(hidden) + self.count * self.expert(hidden) + self.unused
 
 
-Mixer = Attention | Latent | Compressed | GatedDelta | Mamba2 | Mamba1 | Lightning | ShortConv | ChannelRecurrence
+Mixer = (
+    Attention
+    | Latent
+    | Compressed
+    | GatedDelta
+    | Mamba2
+    | Mamba1
+    | Lightning
+    | ShortConv
+    | ChannelRecurrence
+    | DynamicConv
+)
 Network = Dense | Experts
 
 

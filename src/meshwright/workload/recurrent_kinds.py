@@ -211,15 +211,16 @@ class ChannelRecurrence(Kind, frozen=True, kw_only=True, tag="channel_recurrence
 
 
 class ShortConv(Kind, frozen=True, kw_only=True, tag="short_conv"):
-    """A gated convolution over a few tokens, as LFM2 has it: three projections in, one out."""
+    """A gated convolution over a few tokens: three projections in as LFM2 has it, two as a Conformer; one out."""
 
     width: int
     kernel: int
+    projections: int = 3
 
     @property
     def kept(self) -> int:
-        """Return the elements of a token that are kept: three projections' results, and what leaves the convolution."""
-        return 4 * self.width
+        """Return the elements of a token that are kept: the projections' results, and what leaves the convolution."""
+        return (self.projections + 1) * self.width
 
     @property
     def cut(self) -> dict[str, int]:
@@ -233,8 +234,43 @@ class ShortConv(Kind, frozen=True, kw_only=True, tag="short_conv"):
 
     def weights(self, hidden: int) -> int:
         """Return the weights that a token is multiplied with."""
-        return 4 * hidden * self.width
+        return (self.projections + 1) * hidden * self.width
 
     def flops(self, seq_len: int, *, causal: bool) -> float:
         """Return the FLOPs of one token's convolution, forward."""
         return 2.0 * self.width * self.kernel
+
+
+class DynamicConv(Kind, frozen=True, kw_only=True, tag="dynamic_conv"):
+    """A convolution whose kernels, one a head and token, follow from queries and a span of keys beside attention.
+
+    ConvBERT's (Jiang et al. 2020, arXiv 2008.02496), half as wide as the residual stream; the queries are those of the
+    attention, and its output is the other half of what the attention's projection takes.
+    """
+
+    width: int
+    heads: int
+    kernel: int
+
+    @property
+    def kept(self) -> int:
+        """Return the elements of a token that are kept: the span of keys, its product, kernels, in and out."""
+        return 4 * self.width + self.heads * self.kernel
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"heads of convolutions": self.heads}
+
+    @property
+    def out_width(self) -> int:
+        """Columns that the output projection takes."""
+        return self.width
+
+    def weights(self, hidden: int) -> int:
+        """Return the weights that a token is multiplied with: of the span, the kernels, what they meet, the output."""
+        return 3 * hidden * self.width + self.width * self.heads * self.kernel
+
+    def flops(self, seq_len: int, *, causal: bool) -> float:
+        """Return the FLOPs of one token's span, over the whole stream, and of its convolution, forward."""
+        return 2.0 * self.kernel * (2 * self.width + self.width)

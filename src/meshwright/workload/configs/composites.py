@@ -22,7 +22,8 @@ class Composite:
     tower: Tower | None = None
     sound: Tower | None = None
     tied: bool = False  # unless the config says
-    whose: Literal["own", "either", "text", "nobody"] = "own"  # word on tied embeddings the class listens to
+    # word on tied embeddings the class listens to; first: the text model's where its own says nothing
+    whose: Literal["own", "first", "either", "text", "nobody"] = "own"
     optional: tuple[str, ...] = ()  # vision_config, audio_config: without it there is no such encoder
     sizes: tuple[tuple[str, int], ...] = ()  # of its text model, where text_config leaves some out
     beside: tuple[str, ...] = ()  # keys beside vision_config that change the size of what joins both
@@ -167,6 +168,9 @@ COMPOSITES: dict[str, Composite] = {
         "cohere2", vision.aya_vision, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
     ),
     "idefics2": Composite("mistral", vision_joined.idefics2, beside=("perceiver_config", "text_intermediate_size")),
+    "perception_lm": Composite(
+        "llama", vision_joined.perception, whose="first", beside=vision_joined.PERCEPTION_BESIDE
+    ),
     "ovis2": Composite("qwen2", vision_joined.ovis2, tied=True),
     "deepseek_vl_hybrid": Composite(
         "llama", vision_joined.deepseek_vl_hybrid, tied=True, beside=("high_res_vision_config",)

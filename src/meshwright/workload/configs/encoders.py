@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, LayerKind, runs_of
+from ..kinds import Attention, Dense, DynamicConv, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, made
 from .reader import ConfigReader
 
@@ -52,6 +52,24 @@ def _span(c: ConfigReader, places: int) -> int:
     buckets, most = (number if type(number) is int and number >= 1 else 0 for number in (buckets, most))
     c.skip("position_buckets")
     return buckets or most or places
+
+
+def convbert_layer(c: ConfigReader) -> LayerKind:
+    """Return a layer of ConvBERT: fewer heads, half as wide together as the stream, beside a dynamic convolution."""
+    hidden, width, kernel = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("conv_kernel_size")
+    heads = max(1, c.whole("num_attention_heads") // max(1, c.whole("head_ratio")))
+    half, groups = hidden // 2, c.whole("num_groups")
+    if hidden % (2 * heads) or not groups or hidden % groups or width % groups:
+        raise ValueError(
+            f"num_attention_heads, head_ratio, num_groups: {2 * heads} or {groups} divides no hidden_size {hidden}"
+        )
+    if groups > 1:
+        c.assumed.append(f"networks of {groups} groups are counted as one as wide as a group")
+    mixer = Attention(heads=heads, kv_heads=heads, head_dim=half // heads, masked=False)
+    convolved = DynamicConv(width=half, heads=heads, kernel=kernel)
+    small = 3 * half + 2 * half + heads * kernel + hidden * kernel  # of queries to values, and of the convolution
+    small += hidden + 4 * hidden + width + hidden
+    return LayerKind(mixer=mixer, beside=convolved, network=Dense(width=width // groups, gated=False), small=small)
 
 
 def esm(c: ConfigReader) -> Architecture:

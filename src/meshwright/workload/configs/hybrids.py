@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ..architecture import Architecture
+from .conformers import wav2vec2_bert
+from .crossed import idefics, mllama
 from .decoders import Traits
 from .decoders_of_2026 import axk2, bailing_hybrid, deepseek_v4, flint, laguna, lfm3
 from .gated import inkling, inkling2, muse, step3p5
@@ -12,7 +14,7 @@ from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
 from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2, zamba2
 from .reader import ConfigReader
 from .recurrent import recurrent_gemma, rwkv, xlstm
-from .routed import doge, ernie_vl, jetmoe, mllama, zaya
+from .routed import doge, ernie_vl, jetmoe, zaya
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -64,4 +66,6 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "ernie4_5_vl_moe_text": ernie_vl,
     "doge": doge,
     "mllama_text_model": mllama,
+    "idefics": idefics,
+    "wav2vec2-bert": wav2vec2_bert,
 }

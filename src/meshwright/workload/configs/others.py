@@ -8,7 +8,7 @@ import msgspec
 from ..architecture import MOST_LAYERS, Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
-from .encoders import Sight, beit, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
+from .encoders import Sight, beit, convbert_layer, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
 from .pairs import gated_as_t5, layers_as_t5, led, longt5, nllb_moe, switch_transformers, t5gemma
 from .reader import MOST, ConfigReader
 
@@ -134,8 +134,22 @@ def dbrx(c: ConfigReader) -> Architecture:
     return made(c, Traits(), [layer] * c.layers())
 
 
+def bert_layer(c: ConfigReader) -> LayerKind:
+    """Return a layer of BERT, with biases everywhere."""
+    hidden, width, plain = c.whole("hidden_size"), c.whole("intermediate_size"), attention_of_config(c)
+    mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
+    small = 4 * hidden + 3 * hidden + hidden + width + hidden
+    return LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
+
+
 def encoder(
-    c: ConfigReader, *, token_types: bool = True, rows: int = 0, last_norm: bool = False, projects: bool = False
+    c: ConfigReader,
+    *,
+    token_types: bool = True,
+    rows: int = 0,
+    last_norm: bool = False,
+    projects: bool = False,
+    layer: Callable[[ConfigReader], LayerKind] = bert_layer,
 ) -> Architecture:
     """Return an encoder in the style of BERT, with the transform before its output.
 
@@ -147,11 +161,6 @@ def encoder(
     c.skip("task_type_vocab_size")
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     narrow = c.whole("embedding_size", hidden)
-    plain = attention_of_config(c)
-    mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
-    width = c.whole("intermediate_size")
-    small = 4 * hidden + 3 * hidden + hidden + width + hidden
-    layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
     types = c.whole("type_vocab_size", 2) if token_types else 0
     positions = c.whole("max_position_embeddings") + rows
     tables = (types + positions + 2) * narrow
@@ -161,7 +170,7 @@ def encoder(
     return made(
         c,
         Traits(layer_norm=True, tied=True, positions="none"),
-        [layer] * c.layers(),
+        [layer(c)] * c.layers(),
         embedding_size=narrow,
         beside_parameters=beside,
         beside_weights=hidden * narrow + projected,
@@ -341,6 +350,7 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "roberta-prelayernorm": partial(encoder, last_norm=True),
     "electra": encoder,
     "albert": albert,
+    "convbert": partial(encoder, layer=convbert_layer),
     "distilbert": partial(encoder, token_types=False),
     "xlm-roberta-xl": encoder,  # as megatron-bert
     "modernbert": modernbert,

@@ -29,6 +29,8 @@ HEADS = (
     "LMHeadModel",
     "ForImageClassification",
     "ForPreTraining",
+    "ForVisionText2Text",
+    "ForCTC",
     "MTModel",
     "ChatGLMModel",
 )
@@ -290,7 +292,14 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     usual = config_defaults().get(text_kind, {})
     of_text = text.get("tie_word_embeddings", usual.get("tie_word_embeddings")) is True
     silent = tied and "tie_word_embeddings" not in config and composite.whose in {"own", "either"}
-    ties = {"own": tied, "either": tied or of_text, "text": of_text, "nobody": False}
+    said = config.get("tie_word_embeddings") is not None
+    ties = {
+        "own": tied,
+        "first": tied if said else of_text,
+        "either": tied or of_text,
+        "text": of_text,
+        "nobody": False,
+    }
     text["tie_word_embeddings"] = ties[composite.whose]
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
     towers, told, unknown = _encoders(config, kind, found.architecture.hidden_size, where)
@@ -334,10 +343,7 @@ def _encoders(config: Mapping[str, Any], kind: str, width: int, where: str) -> t
         reader = ConfigReader(joined, usual, f"{where}: {part}")
         reader.skip("model_type")
         towers += (one := tower(reader, width))
-        told.append(
-            f"{ENCODERS[part]} encoder: {one / 1e9:.3g} B parameters are counted, in memory as frozen weights, with "
-            "neither gradients nor moments; tokens of text do not pass through it"
-        )
+        told.append(vision.told_of_encoder(ENCODERS[part], one))
         unknown += [f"{part}.{key}" for key in reader.unknown()]
         beside = {}  # of the first encoder alone
     return towers, told, unknown

@@ -5,7 +5,7 @@ import msgspec
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, Network
 from .decoders import Traits, attention_of_config, decoder, experts_of, made
-from .pattern import head_norms_of, layer_types
+from .pattern import layer_types
 from .reader import ConfigReader
 
 
@@ -92,22 +92,3 @@ def doge(c: ConfigReader) -> Architecture:
         mask = mixer.kv_heads * mixer.head_dim * mixer.kv_heads
         found.append(msgspec.structs.replace(layer, small=small, more=mask))
     return made(c, traits, found)
-
-
-IMAGE_TILES = 4 * 1601  # of the largest image that Llama 3.2 Vision takes: tiles of patches, and a token of each
-
-
-def mllama(c: ConfigReader) -> Architecture:
-    """Return Llama 3.2 Vision: layers that read an image, each in place of one that attends to the text."""
-    count, hidden = c.layers(), c.whole("hidden_size")
-    listed = c.numbers("cross_attention_layers") or []
-    plain, dense = attention_of_config(c), Dense(width=c.whole("intermediate_size"))
-    reads = msgspec.structs.replace(plain, masked=False, reads=IMAGE_TILES)
-    c.assumed.append(f"each sequence reads one image of {IMAGE_TILES:,} patches in {len(listed)} of its layers")
-    layers = [
-        LayerKind(mixer=reads, network=dense, small=2 * hidden + head_norms_of(plain) + 2)
-        if i in listed
-        else LayerKind(mixer=plain, network=dense, small=2 * hidden)
-        for i in range(count)
-    ]
-    return made(c, Traits(), layers, beside_parameters=8 * hidden)  # rows of the embedding that the output lacks

@@ -15,6 +15,14 @@ def block(width: int, inner: int, *, bias: bool = True, gated: bool = False, nor
     return 4 * width * width + (3 if gated else 2) * width * inner + biases + 2 * width * (1 + norm_bias)
 
 
+def told_of_encoder(what: str, parameters: int) -> str:
+    """Return what to say of an encoder that is counted and not planned."""
+    return (
+        f"{what} encoder: {parameters / 1e9:.3g} B parameters are counted, in memory as frozen weights, with "
+        "neither gradients nor moments; tokens of text do not pass through it"
+    )
+
+
 def _patches(c: ConfigReader) -> tuple[int, int]:
     """Return the elements of a patch, and the patches of an image."""
     patch, image = c.whole("patch_size"), c.whole("image_size")

@@ -53,3 +53,41 @@ def deepseek_vl_hybrid(c: ConfigReader, text: int) -> int:
     convolved = sam_neck(width, out) + 9 * (2 * out * out + 8 * out * out) + 1
     joined = text // 2 * (c.whole("hidden_size") + 1 + 4 * out + 1) + text * (text + 1)
     return sight(c, "siglip_vision_model") + sam(high, inner) + convolved + joined
+
+
+# Perception Encoders as timm has them (huggingface/pytorch-image-models:timm/models/eva.py), which the file only names
+PERCEPTION: dict[str, dict[str, float]] = {
+    "vit_pe_lang_large_patch14_448": {"embed_dim": 1024, "depth": 23, "mlp_ratio": 4.0, "class_token": True},
+    "vit_pe_lang_gigantic_patch14_448": {
+        "embed_dim": 1536,
+        "depth": 47,
+        "mlp_ratio": 8960 / 1536,
+        "class_token": False,
+    },
+}
+
+
+def perception(c: ConfigReader, text: int) -> int:
+    """Return the Perception Encoder that `architecture` names, changed as `model_args` say, and two projections."""
+    named, args = c.value("architecture"), c.inside("model_args")
+    if not isinstance(named, str) or named not in PERCEPTION:
+        raise ValueError(f"architecture: expected {' or '.join(PERCEPTION)}, an encoder of timm, got {named!r}")
+    if c.whole("num_classes", 0) or args.value("global_pool", "") == "map":
+        raise ValueError("num_classes, model_args.global_pool: expected 0, and no pooling by attention")
+    usual = PERCEPTION[named]
+    width, ratio = args.whole("embed_dim", int(usual["embed_dim"])), args.value("mlp_ratio", usual["mlp_ratio"])
+    count, patch = args.whole("depth", int(usual["depth"])), args.whole("patch_size", 14)
+    image, first = args.value("img_size", 448), args.flag("class_token", default=bool(usual["class_token"]))
+    sides = image if isinstance(image, list) else [image, image]
+    if not patch or not isinstance(ratio, int | float) or [type(side) for side in sides] != [int, int]:
+        raise ValueError(f"model_args: expected numbers, and two sides, got {patch}, {ratio!r}, {image!r}")
+    args.skip("ref_feat_shape", "num_heads", "rope_grid_offset", "rope_grid_indexing", "num_classes", "global_pool")
+    c.skip("global_pool", "do_pooling", "label_names", *PERCEPTION_BESIDE)
+    scaled = args.value("init_values", 0.1) is not None
+    layers = count * (block(width, int(width * float(ratio))) + 2 * width * scaled)
+    norms = 2 * width * (1 + args.flag("use_post_transformer_norm"))
+    places = (sides[0] // patch) * (sides[1] // patch) + first
+    return layers + norms + width * (3 * patch * patch + first + places) + text * (width + 1 + text + 1)
+
+
+PERCEPTION_BESIDE = ("vision_use_cls_token", "projector_pooling_ratio")  # which vectors the text model gets

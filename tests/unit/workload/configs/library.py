@@ -25,6 +25,7 @@ STRANGERS = frozenset(
     {
         *("bailing_moe_v2", "minimax_m1", "minimax_text_01", "internlm2", "baichuan", "chatglm", "arctic"),
         *("phi3small", "kimi_vl", "phi4mm"),
+        "perception_lm",  # whose encoder lies in timm
     }
 )
 TEXTS = (
@@ -32,6 +33,7 @@ TEXTS = (
     "AutoModelForCausalLM",
     "AutoModelForMaskedLM",
     "AutoModelForImageClassification",
+    "AutoModelForCTC",
 )
 PAIRS = ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
 FILLED = {  # sizes without which a class computes no others
@@ -49,6 +51,7 @@ FILLED = {  # sizes without which a class computes no others
     "aya_vision/vision_config": {"num_attention_heads": 16},
     "ovis2": {"hidden_size": 4096},  # of its text model
     "esm": {"vocab_size": 33},
+    "wav2vec2-bert": {"vocab_size": 64},
     "deit": {"architectures": ["DeiTForImageClassification"]},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
 }
