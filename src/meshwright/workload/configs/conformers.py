@@ -7,8 +7,8 @@ from .reader import ConfigReader
 
 FRAMES = "a token is a frame of sound, {features} numbers before the first layer"
 SHORTER = (
-    "an adapter of {count} layers behind the encoder, each of which leaves 1 of {stride} frames: its weights are "
-    "counted by the share of frames that they meet, its scores are not"
+    "the adapter behind the encoder (num_adapter_layers = {count}), each layer of which leaves 1 of {stride} frames: "
+    "its weights are counted by the share of frames that they meet, its scores are not, and the output meets all frames"
 )
 PLACES = "scores with a table of relative places are not counted"
 OF_OTHER_HEADS = (

@@ -57,13 +57,8 @@ def deepseek_vl_hybrid(c: ConfigReader, text: int) -> int:
 
 # Perception Encoders as timm has them (huggingface/pytorch-image-models:timm/models/eva.py), which the file only names
 PERCEPTION: dict[str, dict[str, float]] = {
-    "vit_pe_lang_large_patch14_448": {"embed_dim": 1024, "depth": 23, "mlp_ratio": 4.0, "class_token": True},
-    "vit_pe_lang_gigantic_patch14_448": {
-        "embed_dim": 1536,
-        "depth": 47,
-        "mlp_ratio": 8960 / 1536,
-        "class_token": False,
-    },
+    "vit_pe_lang_large_patch14_448": {"embed_dim": 1024, "depth": 23, "mlp_ratio": 4.0, "class_token": 1},
+    "vit_pe_lang_gigantic_patch14_448": {"embed_dim": 1536, "depth": 47, "mlp_ratio": 8960 / 1536, "class_token": 0},
 }
 
 

@@ -139,3 +139,71 @@ def test_an_encoder_of_sound_hears_all_its_positions_however_long_the_text_is(to
     assert forward == pytest.approx(counter.get_total_flops(), rel=0.01)
     assert found.architecture.parameters == pytest.approx(parameters, rel=1e-4)
     assert any("600 positions of sound" in told for told in found.assumed)
+
+
+CONFORMER = {
+    **{"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 32},
+    **{"feature_projection_input_dim": 40, "conv_depthwise_kernel_size": 5, "position_embeddings_type": "rotary"},
+}
+ADAPTED = {"add_adapter": True, "num_adapter_layers": 2, "output_hidden_size": 48}
+
+
+@pytest.mark.parametrize("adapter", [{}, ADAPTED])
+def test_a_conformer_has_the_flops_of_its_frames_and_an_adapter_those_of_the_frames_that_are_left(adapter):
+    pytest.importorskip("transformers")
+    config, frames = {"model_type": "wav2vec2-bert", **CONFORMER, **adapter}, 400
+    module = library.model(config)
+    module.to_empty(device="cpu").set_attn_implementation("eager")
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module.eval()(input_features=torch.zeros(1, frames, 40))
+    found = architecture_of(config)
+    forward = found.architecture.model_flops_per_token(frames, causal=False) / 3 * frames
+    scores = 4.0 * sum((frames / 2**place) ** 2 for place in (1, 2)) * 48 if adapter else 0.0
+    halved = 32 * 48 * frames * 0.75 * 2 if adapter else 0.0  # the output meets a quarter of the frames
+    assert forward + scores - halved == pytest.approx(counter.get_total_flops(), rel=0.01)
+    assert any("its scores are not" in told for told in found.assumed) == bool(adapter)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_kernels_that_follow_from_a_span_of_keys_are_made_and_multiplied_beside_attention(groups):
+    pytest.importorskip("transformers")
+    config = {"model_type": "convbert", **SIZES, "max_position_embeddings": 600, "num_groups": groups}
+    config |= {"embedding_size": 128, "conv_kernel_size": 5}
+    module = library.model(config)
+    parameters = library.parameters(module)
+    module.to_empty(device="cpu").set_attn_implementation("eager")
+    module.convbert.embeddings.position_ids = torch.arange(600)[None]
+    module.convbert.embeddings.token_type_ids = torch.zeros(1, 600, dtype=torch.long)
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module.eval()(input_ids=torch.zeros(1, 512, dtype=torch.long))
+    found = architecture_of(config).architecture
+    forward = found.model_flops_per_token(512, causal=False) / 3 * 512
+    assert found.parameters == parameters
+    assert forward == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+SIGHT = {"embed_dim": 48, "image_size": 28, "patch_size": 14, "num_hidden_layers": 1, "num_attention_heads": 2}
+RESAMPLED = {"resampler_n_latents": 6, "resampler_n_heads": 2, "resampler_head_dim": 8, "use_resampler": True}
+
+
+def test_a_layer_that_reads_an_image_meets_its_vectors_and_makes_no_keys_of_text():
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4}
+    config = {"model_type": "idefics", **sizes, "vocab_size": 100, "cross_layer_interval": 2, "use_resampler": True}
+    config |= {"vision_config": SIGHT, "perceiver_config": RESAMPLED}
+    module, tokens = library.model(config), 300
+    parameters = library.parameters(module)
+    module.to_empty(device="cpu").set_attn_implementation("eager")
+    inputs = {"input_ids": torch.zeros(1, tokens, dtype=torch.long), "use_cache": False}
+    inputs |= {"perceiver_embeddings": torch.zeros(1, 1, 6, 48)}
+    inputs |= {"image_attention_mask": torch.ones(1, tokens, 1, dtype=torch.long)}
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module.eval()(**inputs)
+    found = architecture_of(config).architecture
+    keys = 2 * 2 * 2.0 * 6 * 48 * 64  # keys and values of the image's six vectors, in two layers
+    forward = found.model_flops_per_token(tokens, causal=False) / 3 * tokens
+    assert found.parameters == parameters
+    assert forward + keys == pytest.approx(counter.get_total_flops(), rel=0.01)

@@ -175,6 +175,39 @@ def test_a_key_of_one_layer_that_is_not_understood_is_refused():
         architecture_of(config)
 
 
+PLM = {"model_type": "perception_lm", "text_config": LLAMA | {"tie_word_embeddings": True}}
+ENCODER_OF_TIMM = {"model_type": "timm_wrapper", "architecture": "vit_pe_lang_large_patch14_448"}
+
+
+@pytest.mark.parametrize(
+    ("said", "count"),
+    [
+        ({}, 291_415_040),  # as timm 1.0.31 builds it
+        ({"model_args": {"depth": 1, "use_post_transformer_norm": True}}, 14_253_056 + 2 * 1024),
+        ({"architecture": "vit_pe_lang_gigantic_patch14_448"}, 1_740_922_624),  # published: 1.7 B
+    ],
+)
+def test_a_perception_encoder_has_the_sizes_that_timm_has_under_its_name(said, count):
+    width = 1536 if "gigantic" in str(said) else 1024
+    found = architecture_of(PLM | {"vision_config": ENCODER_OF_TIMM | said}).architecture
+
+    assert found.tower_parameters == count + 64 * (width + 1 + 64 + 1)
+    assert found.tied
+
+
+def test_a_perception_encoder_that_timm_has_under_another_name_is_refused():
+    with pytest.raises(InputError, match="architecture: expected vit_pe_lang_large.* got 'resnet50'"):
+        architecture_of(PLM | {"vision_config": ENCODER_OF_TIMM | {"architecture": "resnet50"}})
+    with pytest.raises(InputError, match="model_args.drop_layers: not understood"):
+        architecture_of(PLM | {"vision_config": ENCODER_OF_TIMM | {"model_args": {"drop_layers": 3}}})
+
+
+def test_the_word_of_the_text_model_on_its_output_holds_where_the_whole_says_nothing():
+    apart = PLM | {"vision_config": ENCODER_OF_TIMM, "tie_word_embeddings": False}
+
+    assert not architecture_of(apart).architecture.tied
+
+
 DOTS = {"model_type": "dots3_note_text", "num_hidden_layers": 12, "hidden_size": 512, "pad_token_id": 0}
 DOTS |= {"layer_types": ["indexed_attention", *["sliding_attention"] * 11], "n_routed_experts": 8}
 NARROW = {"num_attention_heads": 64, "num_key_value_heads": 64, "qk_nope_head_dim": 192, "kv_lora_rank": 256}
