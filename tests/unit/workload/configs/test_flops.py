@@ -207,3 +207,77 @@ def test_a_layer_that_reads_an_image_meets_its_vectors_and_makes_no_keys_of_text
     forward = found.model_flops_per_token(tokens, causal=False) / 3 * tokens
     assert found.parameters == parameters
     assert forward + keys == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+SWIN = {"embed_dim": 32, "image_size": 64, "depths": [1, 2, 1], "num_heads": [2, 4, 8], "window_size": 4}
+
+
+@pytest.mark.parametrize("said", [{}, {"qkv_bias": False, "mlp_ratio": 2.0, "patch_size": 2}])
+def test_layers_of_later_stages_meet_a_quarter_of_the_patches_of_those_before(said):
+    pytest.importorskip("transformers")
+    config = {"model_type": "swin", **SWIN, **said}
+    module = library.model(config)
+    parameters = library.parameters(module)
+    module.to_empty(device="cpu").set_attn_implementation("eager")
+    for part in module.modules():
+        if hasattr(part, "relative_position_index"):
+            part.relative_position_index = part._create_relative_position_index().to("cpu").view(-1)
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module.eval()(pixel_values=torch.zeros(1, 3, 64, 64))
+    found = architecture_of(config).architecture
+    patches = found.max_position_embeddings
+    assert found.parameters == parameters
+    assert patches == (64 // said.get("patch_size", 4)) ** 2
+    forward = found.model_flops_per_token(patches, causal=False) / 3 * patches
+    assert forward == pytest.approx(counter.get_total_flops(), rel=0.03)
+
+
+BYTES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 160, "num_hidden_layers": 2}
+GLOBAL = {"hidden_size": 192, "num_attention_heads": 1, "intermediate_size": 224, "num_hidden_layers": 3}
+HASHED = {"encoder_hash_byte_group_size": [3, 4], "encoder_hash_byte_group_vocab": 50}
+BLT = {
+    "model_type": "blt",
+    **HASHED,
+    "local_attention_window_len": None,
+    "encoder_config": BYTES | {"cross_attn_all_layers": True},
+    "decoder_config": BYTES | {"hidden_size_global": 192, "cross_attn_all_layers": False},
+    "global_config": GLOBAL,
+    "patcher_config": BYTES | {"vocab_size": 30},
+}
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_global_model_of_patches_meets_one_of_as_many_bytes_as_a_patch_has(size):
+    pytest.importorskip("transformers")
+    config, tokens = BLT | {"patch_size": size}, 512
+    module = library.model(config)
+    parameters = library.parameters(module)
+    module.to_empty(device="cpu").set_attn_implementation("eager")
+    lengths = torch.full((1, tokens // size), size)
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module.eval()(torch.zeros(1, tokens, dtype=torch.long), patch_lengths=lengths, use_cache=False)
+    found = architecture_of(config)
+    whole = 4.0 * 2 * tokens * (tokens // size) * 64  # scores with all of a layer's, of which its own are left
+    crossed = whole * (2 + 1)
+    forward = found.architecture.model_flops_per_token(tokens, causal=False) / 3 * tokens
+    assert found.architecture.parameters == parameters
+    assert forward + crossed == pytest.approx(counter.get_total_flops(), rel=0.01)
+    assert any(f"a patch {size} of them" in told for told in found.assumed)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"patch_in_forward": False},
+        {"cross_attn_k": 3, "encoder_config": BYTES | {"cross_attn_k": 3}},
+        {"encoder_config": BYTES | {"vocab_size": 300, "intermediate_size": None}},
+        {"global_config": GLOBAL | {"num_attention_heads": 6, "num_key_value_heads": 2}},
+    ],
+)
+def test_parts_of_a_model_of_patches_have_the_parameters_of_the_library(said):
+    pytest.importorskip("transformers")
+    config = BLT | said
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))

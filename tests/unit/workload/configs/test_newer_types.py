@@ -10,7 +10,7 @@ from tests.unit.workload.configs import library
 from tests.unit.workload.configs.test_configs import assert_alike
 
 FAST = ("hy_v4", "glm5_next", "step3p7", "deberta-v2", "xlstm", "qwen2_audio", "dinov2", "led")
-FAST += ("convbert", "idefics", "wav2vec2-bert")
+FAST += ("convbert", "idefics", "wav2vec2-bert", "swin", "blt")
 SPARSE = {"sparse_attention_config": {"sparse_attention_freq": [0, 1, 0, 1], "sparse_topk_blocks": 8}}
 SMALL = {"num_hidden_layers": 4, "vocab_size": 1000}
 SECTIONS = {"rope_type": "default", "rope_theta": 1e8, "mrope_section": [4, 2, 2]}
@@ -198,8 +198,8 @@ def test_a_perception_encoder_has_the_sizes_that_timm_has_under_its_name(said, c
 def test_a_perception_encoder_that_timm_has_under_another_name_is_refused():
     with pytest.raises(InputError, match="architecture: expected vit_pe_lang_large.* got 'resnet50'"):
         architecture_of(PLM | {"vision_config": ENCODER_OF_TIMM | {"architecture": "resnet50"}})
-    with pytest.raises(InputError, match="model_args.drop_layers: not understood"):
-        architecture_of(PLM | {"vision_config": ENCODER_OF_TIMM | {"model_args": {"drop_layers": 3}}})
+    with pytest.raises(InputError, match="model_args.block_fn: not understood"):
+        architecture_of(PLM | {"vision_config": ENCODER_OF_TIMM | {"model_args": {"block_fn": 3}}})
 
 
 def test_the_word_of_the_text_model_on_its_output_holds_where_the_whole_says_nothing():

@@ -1,0 +1,185 @@
+"""Models in which some layers meet fewer tokens than a sequence has: Swin's stages, BLT's patches of bytes."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from ..architecture import Architecture
+from ..kinds import Attention, Dense, LayerKind, runs_of
+from .decoders import Traits, even, made
+from .reader import ConfigReader
+
+
+def thinned(layer: LayerKind, width: int, hidden: int, every: int) -> LayerKind:
+    """Return a layer `width` wide that meets 1 of `every` tokens, as each token of a model `hidden` wide shares in it.
+
+    Parameters, products with weights and scores are as they are; the residual stream around it is counted for all
+    tokens. A window is of tokens that the layer meets.
+    """
+    mixer, network = layer.mixer, layer.network
+    assert isinstance(mixer, Attention)
+    assert isinstance(network, Dense)
+    apart = every if mixer.window else every * every  # without a window there are fewer keys too
+    shared = LayerKind(
+        mixer=msgspec.structs.replace(mixer, head_dim=max(1, mixer.head_dim // apart)),
+        network=msgspec.structs.replace(network, width=max(1, network.width // every)),
+    )
+    products = layer.weights(width) // every
+    rest = layer.parameters(width) - products
+    return msgspec.structs.replace(shared, more=products - shared.weights(hidden), small=rest)
+
+
+STAGES = (
+    "a token is a patch of the first stage; layers of later stages meet a quarter of the tokens from stage to stage: "
+    "their products are counted so, the stream around them as wide and long as the first stage's"
+)
+
+
+def swin(c: ConfigReader) -> Architecture:
+    """Return Swin: windows in stages, each of a quarter of the tokens of the one before, which are twice as wide."""
+    hidden, patch, image = c.whole("embed_dim"), c.whole("patch_size"), c.whole("image_size")
+    depths, heads = c.numbers("depths") or [], c.numbers("num_heads") or []
+    if not depths or len(depths) != len(heads) or not patch or image % (patch << (len(depths) - 1)):
+        raise ValueError(
+            "depths, num_heads, image_size: expected a number of each stage, and an image that patches divide to the "
+            f"last stage, got {depths}, {heads}, {image} with patches of {patch}"
+        )
+    last = hidden << (len(depths) - 1)
+    c.fixed({key: len(depths) for key in ("num_layers", "num_hidden_layers") if c.alone(key) is not None})
+    if c.given("hidden_size"):  # which the class works out
+        c.fixed({"hidden_size": last})
+    c.skip("encoder_stride", "stage_names", "out_features", "out_indices", "num_attention_heads")
+    c.assumed.append(STAGES)
+    layers, merged, normed = [], 0, 0
+    for stage, (depth, many) in enumerate(zip(depths, heads, strict=True)):
+        width, every = hidden << stage, 4**stage
+        layers += [thinned(_in_windows(c, width, many), width, hidden, every)] * depth
+        if stage < len(depths) - 1:  # four neighbours become one, twice as wide
+            merged += 8 * width * width // (4 * every)
+            normed += 8 * width * width - 8 * width * width // (4 * every) + 8 * width
+    labels, patches = c.value("id2label", {}), (image // patch) ** 2
+    classes = c.whole("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
+    # the output meets one vector of an image: it is held, and no patch is multiplied with it
+    ends = 3 * hidden + patches * hidden * c.flag("use_absolute_embeddings") + 2 * last + (last + 1) * classes
+    pixels = hidden * patch * patch * c.whole("channels")
+    return Architecture(
+        vocab_size=1,
+        hidden_size=hidden,
+        intermediate_size=int(hidden * c.value("mlp_ratio", 4.0)),
+        num_hidden_layers=len(layers),
+        num_attention_heads=heads[0],
+        num_key_value_heads=heads[0],
+        head_dim=even(hidden, heads[0]),
+        max_position_embeddings=patches,
+        gated=False,
+        norm="layer",
+        bias=True,
+        positions="none",
+        tied=True,
+        embeds=False,
+        embedding_size=1,
+        beside_parameters=ends - 2 * hidden + normed,
+        beside_weights=pixels + merged,
+        stack=runs_of(layers),
+    )
+
+
+def _in_windows(c: ConfigReader, width: int, heads: int) -> LayerKind:
+    """Return one layer of a stage as its own tokens meet it."""
+    side, inner, bias = c.whole("window_size"), int(width * c.value("mlp_ratio", 4.0)), c.flag("qkv_bias", default=True)
+    mixer = Attention(heads=heads, kv_heads=heads, head_dim=even(width, heads), masked=False, window=side * side)
+    small = 4 * width + 3 * width * bias + width + inner + width + (2 * side - 1) ** 2 * heads
+    return LayerKind(mixer=mixer, network=Dense(width=inner, gated=False), small=small)
+
+
+PATCHES = (
+    "a token is a byte, and a patch {size} of them (patch_size) on average: layers of the global model meet 1 of "
+    "{size} tokens; the stream around them is counted for all, as wide as the bytes'"
+)
+PATCHER = (
+    "the patcher: {count:.3g} B parameters are counted, in memory as frozen weights, with neither gradients nor "
+    "moments; its forward over the bytes is not"
+)
+
+
+class _Part(NamedTuple):
+    """Sizes of one of BLT's four transformers."""
+
+    width: int
+    mixer: Attention
+    inner: int
+    count: int
+
+    @property
+    def layer(self) -> LayerKind:
+        return LayerKind(mixer=self.mixer, network=Dense(width=self.inner), small=2 * self.width)
+
+
+def _part(c: ConfigReader, name: str, window: int = 0) -> tuple[_Part, ConfigReader]:
+    inside = c.inside(f"{name}_config")
+    width, heads = inside.whole("hidden_size"), inside.whole("num_attention_heads")
+    inner = inside.whole("intermediate_size") if inside.given("intermediate_size") else 0
+    if not inner:  # of the encoder alone, whose class has no width of its own
+        inner = 8 * width // 3 if name == "encoder" else inside.whole("intermediate_size")
+    few = inside.whole("num_key_value_heads") if inside.given("num_key_value_heads") else heads
+    mixer = Attention(heads=heads, kv_heads=few, head_dim=even(width, heads), window=window)
+    inside.skip("model_type", "head_dim", "tied", "sliding_window", "max_position_embeddings", "cross_attn_all_layers")
+    inside.skip("cross_attn_k", "hidden_size_global", "vocab_size", "encoder_cross_output_size")
+    return _Part(width, mixer, inner, inside.layers()), inside
+
+
+def blt(c: ConfigReader) -> Architecture:
+    """Return BLT: bytes with tables of hashed groups, a global model over patches of them, and a decoder of bytes."""
+    size, window = c.whole("patch_size", 4), c.whole("local_attention_window_len", 0)
+    (first, encoder), (wide, _), (last, decoder) = (
+        _part(c, name, near) for name, near in (("encoder", window), ("global", 0), ("decoder", window))
+    )
+    hidden = first.width
+    if not size or last.width != hidden or decoder.whole("hidden_size_global") != wide.width:
+        raise ValueError("patch_size, decoder_config: expected 1 or more, and the widths of encoder and global model")
+    c.assumed.append(PATCHES.format(size=size))
+    # a patch is some vectors as wide as a byte's; those of the encoder meet the bytes, the bytes those of the decoder
+    before, behind = encoder.whole("cross_attn_k"), decoder.whole("cross_attn_k")
+    reading = _crossed(first, rate_of_queries=before / size, rate_of_keys=1.0)
+    read = _crossed(last, rate_of_queries=1.0, rate_of_keys=behind / size)
+    layers = _beside(first, reading, all_layers=encoder.flag("cross_attn_all_layers"), at=first.count - 1)
+    layers += [thinned(wide.layer, wide.width, hidden, size)] * wide.count
+    layers += _beside(last, read, all_layers=decoder.flag("cross_attn_all_layers"), at=0)
+    projected = hidden * hidden * before + wide.width * hidden * behind
+    joined = hidden * c.whole("cross_attn_k")
+    projected += joined * wide.width * (joined != wide.width)
+    groups = c.numbers("encoder_hash_byte_group_size") or [3, 4, 5, 6, 7, 8]
+    rows = c.whole("encoder_hash_byte_group_nb_functions") * len(groups) * c.whole("encoder_hash_byte_group_vocab")
+    rows += encoder.whole("vocab_size") - c.whole("vocab_size")
+    c.skip("patching_mode", "patching_threshold", "patching_batch_size", "max_patch_length")
+    return made(
+        *(c.changed({"hidden_size": hidden}), Traits(), layers),
+        tied=False,
+        beside_parameters=rows * hidden + projected - projected // size,
+        beside_weights=projected // size,
+        tower_parameters=_patcher(c),
+    )
+
+
+def _crossed(part: _Part, *, rate_of_queries: float, rate_of_keys: float) -> LayerKind:
+    """Return what attention between bytes and patches adds to a layer; its few scores are not counted."""
+    ends, keys = 2 * part.width * part.mixer.out_width, part.mixer.key_weights(part.width)
+    multiplied = int(ends * rate_of_queries + keys * rate_of_keys)
+    return LayerKind(more=multiplied, small=ends + keys - multiplied + 2 * part.width)
+
+
+def _beside(part: _Part, crossed: LayerKind, *, all_layers: bool, at: int) -> list[LayerKind]:
+    """Return the layers of one side of BLT, all of them or the one `at` a place with attention to the other side."""
+    plain = part.layer
+    joined = msgspec.structs.replace(plain, more=crossed.more, small=plain.small + crossed.small)
+    return [joined if all_layers or place == at else plain for place in range(part.count)]
+
+
+def _patcher(c: ConfigReader) -> int:
+    """Return the parameters of the model that finds where patches end, and say that they are frozen."""
+    part, inside = _part(c, "patcher")
+    if not c.flag("patch_in_forward", default=True):
+        return 0
+    count = part.count * part.layer.parameters(part.width) + (2 * inside.whole("vocab_size") + 1) * part.width
+    c.assumed.append(PATCHER.format(count=count / 1e9))
+    return count
