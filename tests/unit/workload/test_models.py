@@ -202,8 +202,8 @@ def test_a_missing_file_is_named():
         load_model("nowhere.json")
 
 
-def test_a_convolutional_model_has_no_layouts_to_plan():
-    with pytest.raises(InputError, match="give --mfu"):
+def test_a_convolutional_model_has_no_layouts_to_plan_and_its_size_is_said():
+    with pytest.raises(InputError, match=r"0.02556 B parameters, 8.178 GFLOP forward .*give --mfu"):
         _ = load_model("resnet50").architecture
     assert isinstance(load_model("gpt2").architecture, Architecture)
 

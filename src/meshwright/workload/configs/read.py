@@ -20,7 +20,7 @@ from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
 from .published import FORMS, by_todays_names
-from .reader import ConfigReader, is_empty
+from .reader import ALIASES, ConfigReader, is_empty
 
 HEADS = (
     "ForCausalLM",
@@ -148,7 +148,14 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
     return kind
 
 
-OTHER_OUTPUT = f"{{first}} has another output than a language model; expected a name that ends in {', '.join(HEADS)}"
+OTHER_OUTPUT = (
+    "{first} has another output than a language model; expected a name that ends in "
+    f"{', '.join(HEADS)}; plan --params takes a size"
+)
+NO_HEADS = (
+    "its keys are of images, and none is of attention, such as num_attention_heads: of networks of convolutions "
+    "resnet alone is counted; plan --params takes a size"
+)
 UNKNOWN_TYPE = (
     "where its layers are those of a type that is known, such as llama, mixtral or deepseek_v3, a copy of the file "
     "with that model_type and its keys is read"
@@ -157,6 +164,7 @@ UNDERSTOOD_AS = (
     "its keys are all keys of a {kind}, which would have {count:.4g} B parameters; where its layers are those of one, "
     "a copy of the file with that model_type is read"
 )
+OF_IMAGES = frozenset({"image_size", "num_channels", "stem_num_channels"})
 PLAIN_TYPES = ("llama", "mixtral", "qwen3_moe", "deepseek_v3")
 
 
@@ -170,7 +178,10 @@ def _instead_of_kind(config: Mapping[str, Any]) -> str:
 
 
 def _read_as(config: Mapping[str, Any]) -> str:
-    """Return a hint for an unknown type: which of the plainest types understands every key of it."""
+    """Return a hint for an unknown type: which of the plainest types understands every key of it, if any could."""
+    sized = (config, *(part for part in config.values() if isinstance(part, Mapping)))
+    if OF_IMAGES & config.keys() and not any(key in part for part in sized for key in ALIASES["num_attention_heads"]):
+        return NO_HEADS
     for kind in PLAIN_TYPES:
         if not {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"} <= config.keys():
             break

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.workload.configs import architecture_of
+from meshwright.workload.configs import architecture_of, model_types
 from tests.unit.workload.configs import library
 
 TEXT = {"model_type": "qwen2", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2} | {
@@ -452,3 +452,26 @@ def test_the_output_of_an_encoder_is_said_where_its_file_names_no_class():
     assert [text for text in other if "what DebertaV2ForPreTraining has beside it, or in its place, is not" in text]
     assert [text for text in told if "an output over 1,000 words is counted" in text]
     assert not [text for text in (*named, *decoder) if "names no class" in text]
+
+
+# a class whose own defaults disagree about the number of words; types whose defaults leave a size out
+APART = ("ovis2", "glm4v_moe", "vit")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_file_that_the_library_writes_with_every_default_is_read_as_the_short_one():
+    pytest.importorskip("transformers")
+    kinds = [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS, *APART}]
+    read = {kind: parameters(library.base(kind)) for kind in kinds}
+
+    assert {kind: parameters(library.written(library.base(kind))) for kind in kinds} == read
+
+
+def test_of_a_network_of_convolutions_it_is_said_that_it_is_none_of_attention_and_what_takes_its_size():
+    config = {"model_type": "strange", "image_size": 224, "depths": [2, 2], "hidden_sizes": [64, 128]}
+
+    with pytest.raises(InputError, match="strange is not known .*none is of attention.*--params takes a size"):
+        architecture_of(config)
+    with pytest.raises(InputError, match="strange is not known .where its layers"):
+        architecture_of(config | {"num_heads": [2, 4]})
