@@ -1,6 +1,6 @@
 """Models in which some layers meet fewer tokens than a sequence has: Swin's stages, BLT's patches of bytes."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import msgspec
 
@@ -102,7 +102,8 @@ PATCHER = (
 )
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Part:
     """Sizes of one of BLT's four transformers."""
 
     width: int

@@ -81,7 +81,7 @@ def perception(c: ConfigReader, text: int) -> int:
     scaled = args.value("init_values", 0.1) is not None
     layers = count * (block(width, int(width * float(ratio))) + 2 * width * scaled)
     norms = 2 * width * (1 + args.flag("use_post_transformer_norm"))
-    places = (sides[0] // patch) * (sides[1] // patch) + first
+    places: int = (sides[0] // patch) * (sides[1] // patch) + first
     return layers + norms + width * (3 * patch * patch + first + places) + text * (width + 1 + text + 1)
 
 
