@@ -69,7 +69,7 @@ def _conformer(c: ConfigReader, hidden: int, inner: int) -> LayerKind:
 
 
 def _adapter(c: ConfigReader, hidden: int, inner: int) -> tuple[int, int, int]:
-    """Return the parameters of the adapter, those that a frame of the encoder is multiplied with, and its width."""
+    """Return parameters of the adapter, how many of them a frame of the encoder is multiplied with, and its width."""
     sizes = [c.whole(name) for name in ("num_adapter_layers", "adapter_kernel_size", "adapter_stride")]
     out = c.whole("output_hidden_size", hidden) or hidden
     if not c.flag("add_adapter"):

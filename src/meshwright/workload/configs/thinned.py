@@ -10,7 +10,7 @@ from .decoders import Traits, even, made
 from .reader import ConfigReader
 
 
-def thinned(layer: LayerKind, width: int, hidden: int, every: int) -> LayerKind:
+def share_of(layer: LayerKind, width: int, hidden: int, every: int) -> LayerKind:
     """Return a layer `width` wide that meets 1 of `every` tokens, as each token of a model `hidden` wide shares in it.
 
     Parameters, products with weights and scores are as they are; the residual stream around it is counted for all
@@ -53,7 +53,7 @@ def swin(c: ConfigReader) -> Architecture:
     layers, merged, normed = [], 0, 0
     for stage, (depth, many) in enumerate(zip(depths, heads, strict=True)):
         width, every = hidden << stage, 4**stage
-        layers += [thinned(_in_windows(c, width, many), width, hidden, every)] * depth
+        layers += [share_of(_in_windows(c, width, many), width, hidden, every)] * depth
         if stage < len(depths) - 1:  # four neighbours become one, twice as wide
             merged += 8 * width * width // (4 * every)
             normed += 8 * width * width - 8 * width * width // (4 * every) + 8 * width
@@ -144,7 +144,7 @@ def blt(c: ConfigReader) -> Architecture:
     reading = _crossed(first, rate_of_queries=before / size, rate_of_keys=1.0)
     read = _crossed(last, rate_of_queries=1.0, rate_of_keys=behind / size)
     layers = _beside(first, reading, all_layers=encoder.flag("cross_attn_all_layers"), at=first.count - 1)
-    layers += [thinned(wide.layer, wide.width, hidden, size)] * wide.count
+    layers += [share_of(wide.layer, wide.width, hidden, size)] * wide.count
     layers += _beside(last, read, all_layers=decoder.flag("cross_attn_all_layers"), at=0)
     projected = hidden * hidden * before + wide.width * hidden * behind
     joined = hidden * c.whole("cross_attn_k")
