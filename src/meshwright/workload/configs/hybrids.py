@@ -15,7 +15,7 @@ from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, p
 from .reader import ConfigReader
 from .recurrent import recurrent_gemma, rwkv, xlstm
 from .routed import doge, ernie_vl, jetmoe, zaya
-from .thinned import blt, swin
+from .thinned import blt
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -70,5 +70,4 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "idefics": idefics,
     "wav2vec2-bert": wav2vec2_bert,
     "blt": blt,
-    "swin": swin,
 }

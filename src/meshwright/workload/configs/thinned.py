@@ -1,11 +1,11 @@
-"""Models in which some layers meet fewer tokens than a sequence has: Swin's stages, BLT's patches of bytes."""
+"""Models in which some layers meet fewer tokens than a sequence has: BLT's patches of bytes."""
 
 from dataclasses import dataclass
 
 import msgspec
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, LayerKind, runs_of
+from ..kinds import Attention, Dense, LayerKind
 from .decoders import Traits, even, made
 from .reader import ConfigReader
 
@@ -27,69 +27,6 @@ def share_of(layer: LayerKind, width: int, hidden: int, every: int) -> LayerKind
     products = layer.weights(width) // every
     rest = layer.parameters(width) - products
     return msgspec.structs.replace(shared, more=products - shared.weights(hidden), small=rest)
-
-
-STAGES = (
-    "a token is a patch of the first stage; layers of later stages meet a quarter of the tokens from stage to stage: "
-    "their products are counted so, the stream around them as wide and long as the first stage's"
-)
-
-
-def swin(c: ConfigReader) -> Architecture:
-    """Return Swin: windows in stages, each of a quarter of the tokens of the one before, which are twice as wide."""
-    hidden, patch, image = c.whole("embed_dim"), c.whole("patch_size"), c.whole("image_size")
-    depths, heads = c.numbers("depths") or [], c.numbers("num_heads") or []
-    if not depths or len(depths) != len(heads) or not patch or image % (patch << (len(depths) - 1)):
-        raise ValueError(
-            "depths, num_heads, image_size: expected a number of each stage, and an image that patches divide to the "
-            f"last stage, got {depths}, {heads}, {image} with patches of {patch}"
-        )
-    last = hidden << (len(depths) - 1)
-    c.fixed({key: len(depths) for key in ("num_layers", "num_hidden_layers") if c.alone(key) is not None})
-    if c.given("hidden_size"):  # which the class works out
-        c.fixed({"hidden_size": last})
-    c.skip("encoder_stride", "stage_names", "out_features", "out_indices", "num_attention_heads")
-    c.assumed.append(STAGES)
-    layers, merged, normed = [], 0, 0
-    for stage, (depth, many) in enumerate(zip(depths, heads, strict=True)):
-        width, every = hidden << stage, 4**stage
-        layers += [share_of(_in_windows(c, width, many), width, hidden, every)] * depth
-        if stage < len(depths) - 1:  # four neighbours become one, twice as wide
-            merged += 8 * width * width // (4 * every)
-            normed += 8 * width * width - 8 * width * width // (4 * every) + 8 * width
-    labels, patches = c.value("id2label", {}), (image // patch) ** 2
-    classes = c.whole("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
-    # the output meets one vector of an image: it is held, and no patch is multiplied with it
-    ends = 3 * hidden + patches * hidden * c.flag("use_absolute_embeddings") + 2 * last + (last + 1) * classes
-    pixels = hidden * patch * patch * c.whole("channels")
-    return Architecture(
-        vocab_size=1,
-        hidden_size=hidden,
-        intermediate_size=int(hidden * c.value("mlp_ratio", 4.0)),
-        num_hidden_layers=len(layers),
-        num_attention_heads=heads[0],
-        num_key_value_heads=heads[0],
-        head_dim=even(hidden, heads[0]),
-        max_position_embeddings=patches,
-        gated=False,
-        norm="layer",
-        bias=True,
-        positions="none",
-        tied=True,
-        embeds=False,
-        embedding_size=1,
-        beside_parameters=ends - 2 * hidden + normed,
-        beside_weights=pixels + merged,
-        stack=runs_of(layers),
-    )
-
-
-def _in_windows(c: ConfigReader, width: int, heads: int) -> LayerKind:
-    """Return one layer of a stage as its own tokens meet it."""
-    side, inner, bias = c.whole("window_size"), int(width * c.value("mlp_ratio", 4.0)), c.flag("qkv_bias", default=True)
-    mixer = Attention(heads=heads, kv_heads=heads, head_dim=even(width, heads), masked=False, window=side * side)
-    small = 4 * width + 3 * width * bias + width + inner + width + (2 * side - 1) ** 2 * heads
-    return LayerKind(mixer=mixer, network=Dense(width=inner, gated=False), small=small)
 
 
 PATCHES = (

@@ -209,30 +209,6 @@ def test_a_layer_that_reads_an_image_meets_its_vectors_and_makes_no_keys_of_text
     assert forward + keys == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
-SWIN = {"embed_dim": 32, "image_size": 64, "depths": [1, 2, 1], "num_heads": [2, 4, 8], "window_size": 4}
-
-
-@pytest.mark.parametrize("said", [{}, {"qkv_bias": False, "mlp_ratio": 2.0, "patch_size": 2}])
-def test_layers_of_later_stages_meet_a_quarter_of_the_patches_of_those_before(said):
-    pytest.importorskip("transformers")
-    config = {"model_type": "swin", **SWIN, **said}
-    module = library.model(config)
-    parameters = library.parameters(module)
-    module.to_empty(device="cpu").set_attn_implementation("eager")
-    for part in module.modules():
-        if hasattr(part, "relative_position_index"):
-            part.relative_position_index = part._create_relative_position_index().to("cpu").view(-1)
-
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module.eval()(pixel_values=torch.zeros(1, 3, 64, 64))
-    found = architecture_of(config).architecture
-    patches = found.max_position_embeddings
-    assert found.parameters == parameters
-    assert patches == (64 // said.get("patch_size", 4)) ** 2
-    forward = found.model_flops_per_token(patches, causal=False) / 3 * patches
-    assert forward == pytest.approx(counter.get_total_flops(), rel=0.03)
-
-
 BYTES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 160, "num_hidden_layers": 2}
 GLOBAL = {"hidden_size": 192, "num_attention_heads": 1, "intermediate_size": 224, "num_hidden_layers": 3}
 HASHED = {"encoder_hash_byte_group_size": [3, 4], "encoder_hash_byte_group_vocab": 50}
