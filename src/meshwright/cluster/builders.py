@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..hardware import Catalogue, FabricType, NodeType
 from ..hardware.arithmetic import gpu_link, share_between_peers
-from ..units import counted, format_network_rate
+from ..units import counted
 from .catalogue_devices import described_device
 from .cuts import balanced_cut
 from .graph import Cluster, Device, Fabric, NodeGroup
@@ -88,21 +88,25 @@ def catalogue_cluster(
     own = catalogue.nodes[name]
     if nodes > 1 and own.no_network and not joined:
         raise InputError(f"{name}: {counted(nodes, 'node')}: {own.no_network}")
-    if own.most_nodes and nodes > own.most_nodes.number:
-        raise InputError(
-            f"{name}: {counted(nodes, 'node')}; expected up to {own.most_nodes.number:.0f}, as many "
-            "as one slice joins: "
-            f"{_between_slices(own)}"
-        )
     kind = catalogue.fabric(own.fabric if fabric == "flat" else fabric)
-    return Cluster(name=name, groups=(replace(group, count=nodes),), fabric=fabric_for(kind, nodes, **changes))
+    slices = _slices(name, nodes, own) if kind.kind == "torus" else 1
+    found = fabric_for(kind, nodes // slices, **changes)
+    if slices > 1 and own.slice_rate:
+        found = replace(found, slices=slices, slice_bytes_per_s=own.slice_rate.number)
+    return Cluster(name=name, groups=(replace(group, count=nodes),), fabric=found)
 
 
-def _between_slices(node: NodeType) -> str:
+def _slices(name: str, nodes: int, node: NodeType) -> int:
+    """Return over how few slices, all alike, these nodes lie; InputError where nothing is known to join them."""
+    if not node.most_nodes or nodes <= (most := round(node.most_nodes.number)):
+        return 1
+    told = f"{name}: {counted(nodes, 'node')}; expected up to {most}, as many as one slice joins"
     if node.slice_rate is None:
-        return "the network between slices is not in the catalogue"
-    rate = format_network_rate(node.slice_rate.number)
-    return f"slices meet over the network of their hosts, {rate} a chip, which is not priced"
+        raise InputError(f"{told}: the network between slices is not in the catalogue")
+    slices = -(-nodes // most)
+    if nodes % slices:
+        raise InputError(f"{told}, or a multiple of {slices}: {slices} slices, all alike")
+    return slices
 
 
 def fabric_for(kind: FabricType, nodes: int, **changes: float) -> Fabric:
@@ -141,6 +145,8 @@ def bisection_bytes_per_s(cluster: Cluster) -> float | None:
     if group.count <= group.scale_up_nodes:
         return group.count // 2 * group.gpus * group.gpu_bandwidth_bytes_per_s
     half, node = group.count // 2, group.node_bandwidth_bytes_per_s
+    if fabric.kind == "torus" and fabric.slice_bytes_per_s is not None:
+        return half * fabric.slice_bytes_per_s
     if fabric.kind == "torus":
         return _torus_cut(fabric.sides) * node / (2 * len(fabric.sides))
     if fabric.kind == "flat" or group.count <= fabric.nodes_per_leaf:

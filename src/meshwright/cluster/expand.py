@@ -169,6 +169,8 @@ def _router(place: tuple[int, int]) -> str:
 
 def _torus(named: list[tuple[str, NodeGroup]], fabric: Fabric) -> list[Link]:
     """Every node has a router of its own, with two links along each dimension (one where the side is 2)."""
+    if fabric.between_slices:
+        raise InputError(f"fabric: {fabric.between_slices}")
     count = 1
     for side in fabric.sides:
         count *= side

@@ -138,12 +138,24 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     nodes_per_leaf: Count = 1  # on one leaf switch (fat-tree), in one scalable unit (rail), on one router (dragonfly)
     leaves_per_group: Count = 1  # dragonfly: routers of a group
     oversubscription: Oversubscription = 1.0  # capacity below a leaf over capacity above it
-    sides: tuple[Count, ...] = ()  # torus: nodes along each dimension
+    sides: tuple[Count, ...] = ()  # torus: nodes along each dimension, of one slice where there are several
+    slices: Count = 1  # tori of these sides, of neighbouring nodes each, which meet over another network
+    slice_bytes_per_s: BytesPerSecond | None = None  # of one node on that network
     hop_latency_s: Seconds = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.nodes_per_leaf, self.leaves_per_group, *self.sides, 1) < 1 or not self.oversubscription >= 1:
-            raise ValueError("nodes_per_leaf, leaves_per_group, sides and oversubscription must be 1 or more")
+        counts = (self.nodes_per_leaf, self.leaves_per_group, self.slices, *self.sides)
+        if min(counts) < 1 or not self.oversubscription >= 1:
+            raise ValueError("nodes_per_leaf, leaves_per_group, slices, sides and oversubscription must be 1 or more")
+        if self.slices > 1 and (self.kind != "torus" or self.slice_bytes_per_s is None):
+            raise ValueError("slices are tori that meet at a known slice_bytes_per_s")
+
+    @property
+    def between_slices(self) -> str:
+        """What is said where a fabric of several slices is asked for link by link; "" of one slice."""
+        if self.slices == 1:
+            return ""
+        return f"{self.slices} slices, which meet over the network of their hosts: no links of that are known"
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

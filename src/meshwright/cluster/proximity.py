@@ -1,5 +1,6 @@
 """How near two nodes are: hops over the switches between them, an order of nodes that keeps neighbours near."""
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
@@ -31,6 +32,8 @@ def hops(cluster: Cluster, a: str, b: str) -> int:
         raise InputError(f"{cluster.name}: no fabric and no placements, so the distance of {a} and {b} is not known")
     i, j = _number(cluster, a), _number(cluster, b)
     if fabric.kind == "torus":
+        if len({number // math.prod(fabric.sides) for number in (i, j)}) > 1:
+            raise InputError(f"{cluster.name}: {a} and {b} are of different slices, between which no links are known")
         return _torus_distance(i, j, fabric.sides)
     if fabric.kind == "flat" or i // fabric.nodes_per_leaf == j // fabric.nodes_per_leaf:
         return 1

@@ -81,6 +81,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             if plain == _plain(_without_cloud(key)):
                 return key
         called = [alias for node in self.nodes.values() for alias in node.aliases]
+        self._refuse_slice(name)
         if "," in name:
             raise InputError(f"{name!r}: expected one node type; `plan --compare` sets several side by side")
         close = nearest(name, [*self.nodes, *called])
@@ -96,6 +97,14 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if not _like(name, told):
             told = f"`topo --catalogue nodes` lists them; {YOUR_OWN}"
         raise InputError(f"no node type {name!r} in the catalogue ({told})")
+
+    def _refuse_slice(self, name: str) -> None:
+        """Raise InputError where a name is a cloud's of a slice, which tells the number of its chips."""
+        found = re.fullmatch(r"(?:google[- ]?)?(?:cloud[- ]?)?(?:tpu[- ]?)?(\w+)-(\d+)", name.lower())
+        for key, node in self.nodes.items():
+            if found and found[1] in node.slice_names and node.slice_name_counts:
+                chips = int(found[2]) / node.slice_name_counts.number
+                raise InputError(f"{name!r} names a slice of {chips:g} chips: expected {key} and that number of GPUs")
 
     def _accelerator_called(self, plain: str) -> str:
         """Return the accelerator whose name a plain text is; "" if none is."""
@@ -134,6 +143,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         for key, accelerator in self.accelerators.items():
             if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
                 return key
+        self._refuse_slice(name)
         raise InputError(
             f"no accelerator {name!r} in the catalogue ({nearest(name.lower(), self.accelerators)}); "
             "--hardware FILE adds one, `topo --catalogue NAME --toml` prints an entry to start from"

@@ -134,6 +134,8 @@ class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     fabric: str = "flat"  # of the catalogue, where nobody asks for another: chips of a TPU slice are a torus
     most_nodes: SourcedFigure | None = None  # that such a fabric joins
     slice_rate: SourcedFigure | None = None  # of one such node towards other slices, over the network of its host
+    slice_names: tuple[str, ...] = ()  # what comes before the number in the cloud's names of slices: "v5p-256"
+    slice_name_counts: SourcedFigure | None = None  # what that number counts of one node: its cores, or 1
     scale_up_nodes: SourcedFigure | None = None  # nodes that one domain of the accelerators' own links spans
     traps: tuple[str, ...] = ()
 

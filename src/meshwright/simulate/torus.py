@@ -19,6 +19,8 @@ class Torus:
 
     def __init__(self, fabric: Fabric, links: LinkBlocks, ports: Ports) -> None:
         self._sides = fabric.sides
+        if fabric.between_slices:
+            raise InputError(f"fabric: {fabric.between_slices}")
         if int(np.prod(fabric.sides)) != ports.nodes:
             raise InputError(
                 f"fabric: sides {fabric.sides} hold {counted(int(np.prod(fabric.sides)), 'node')}, but "

@@ -313,3 +313,17 @@ def test_a_share_of_a_machine_tells_nothing_of_other_machines(catalogue):
 def test_the_h20z_is_no_h20(catalogue):
     assert catalogue.driver_key("NVIDIA H20Z") == "h200"
     assert catalogue.driver_key("NVIDIA H20") == "h20"
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "key"),
+    [
+        ("v5p-256", 128, "tpu-v5p"), ("TPU v4-64", 32, "tpu-v4"), ("tpu-v6e-256", 256, "tpu-v6e"),
+        ("v5litepod-16", 16, "tpu-v5e"),
+    ],
+)  # fmt: skip
+def test_a_name_of_a_slice_says_how_many_chips_it_is(catalogue, name, chips, key):
+    """Google counts TensorCores in the names of slices of v4 and v5p, two a chip, and chips in those of v5e and v6e."""
+    for asked in (catalogue.node_key, catalogue.accelerator_key):
+        with pytest.raises(InputError, match=f"names a slice of {chips} chips: expected {key} and that number"):
+            asked(name)

@@ -223,6 +223,7 @@ def test_accelerators_of_other_makers(name, bf16, memory, rate):
     [
         *(("h100", p, x) for p, x in (("fp8", 1979), ("int8", 1979), ("fp64-tensor", 67))),
         *(("a100-80g", p, x) for p, x in (("int8", 624), ("fp64-tensor", 19.5))),
+        ("gaudi2", "fp8", 865),
         ("h200", "fp8", 1979),
         ("b200", "fp8", 4500),
         ("gb200", "fp8", 5000),

@@ -44,6 +44,7 @@ def _groups(cluster: Cluster) -> list[str]:
     if cluster.fabric and cluster.num_nodes > 1:
         f = cluster.fabric
         sides = f" {' x '.join(map(str, f.sides))}" if f.sides else ""
+        sides += f" ({f.slices} slices)" if f.slices > 1 else ""
         lines.append(
             f"fabric: {f.kind}{sides}, {counted(f.nodes_per_leaf, 'node')} a leaf, oversubscription "
             f"{f.oversubscription:g}"

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from ...cluster.graph import Fabric
 from ...layout import Layout
+from ...units import format_network_rate
 from ...workload.architecture import Architecture
 from ...workload.conventions import conventions_of
 from .attention import ALIGNED, FUSED_BATCH
@@ -119,6 +121,20 @@ def unseen_layers(architecture: Architecture) -> tuple[str, ...]:
     found = (f"{RECURRENT}: {', '.join(kinds)}: {DOUBT}",) if kinds else ()
     width, widest = architecture.expert_size if architecture.experts else 0, seen().expert_width
     return (*found, f"{WIDTH}{width:,}: {DOUBT}; up to {widest:,} were") if width > widest else found
+
+
+def torus_doubts(fabric: Fabric) -> tuple[str, ...]:
+    """Return what is assumed of a torus of nodes, and of several that meet over the network of their hosts."""
+    if fabric.kind != "torus":
+        return ()
+    laid = "torus: axes are laid along its sides in the order of ranks; a compiler may lay them better"
+    if fabric.slice_bytes_per_s is None:
+        return (laid,)
+    size, rate = " x ".join(map(str, fabric.sides)), format_network_rate(fabric.slice_bytes_per_s)
+    return (
+        laid,
+        f"{fabric.slices} slices of {size}: they meet over the network of their hosts, {rate} a chip: {DOUBT}",
+    )
 
 
 def widened(band: float, doubts: tuple[str, ...]) -> float:

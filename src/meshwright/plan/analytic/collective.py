@@ -5,7 +5,8 @@ of its slowest link: a GPU's links inside a node, or the NICs of a node shared b
 k ranks of an axis in a node of G, G/k rings share the NICs (each GPU belongs to one). Of a ring with m nodes under a
 leaf switch one hop in m climbs to the next level; where the links above are oversubscribed s times, the ring reaches
 m/s of the NICs' rate at most, so that near nodes cost less than far ones. On a torus of nodes a ring has the links
-along the dimensions of its axis (`torus`), and no trees are built. Through a switch a group of k of a node's G GPUs
+along the dimensions of its axis (`torus`), and no trees are built; over several such slices those of a group that sit
+in one share what they have to the others, the network of their hosts. Through a switch a group of k of a node's G GPUs
 reaches all of their links, where links join pairs of GPUs (k-1)/(G-1) of them.
 """
 
@@ -38,6 +39,7 @@ class AxisPlacement:
     network_rate: Number  # of the NICs that one group of a node may use; infinite where it leaves none
     latency_s: Number  # of one step that leaves a node
     near: Number = np.inf  # ranks of one group that sit under one leaf switch
+    together: Number = np.inf  # ranks of one group that sit in one slice
     on_torus: bool = False  # nodes reach their neighbours only
     cut: Number = 1.0  # of an all-to-all there: `OnTorus.cut`
 
@@ -61,11 +63,13 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Axis
     latency = c.network_latency_s + np.where(near < ranks, 2.0 * machine.hop_latency_s, 0.0)
     rate = machine.node_rate * c.network / machine.gpus_per_node * inside * climbs
     cut: Number = 1.0
+    together = np.clip(np.floor(machine.slice_ranks / step), inside, ranks)
     if machine.sides:
-        nodes, apart = ranks / inside, np.maximum(1.0, step / machine.gpus_per_node)
+        nodes, apart = together / inside, np.maximum(1.0, step / machine.gpus_per_node)
         found = on_torus(machine.sides, nodes, apart)
         rate, cut = rate * found.share, found.cut
-        latency = latency * found.hops / np.maximum(1.0, nodes - 1.0)
+        latency = latency * (found.hops + ranks / together - 1.0) / np.maximum(1.0, ranks / inside - 1.0)
+        rate = np.minimum(rate, np.where(together < ranks, machine.slice_rate * c.network * together, np.inf))
     reached = (np.maximum(inside - 1.0, 1.0) / np.maximum(machine.gpus_per_node - 1.0, 1.0)) ** c.direct_links
     return AxisPlacement(
         ranks=ranks,
@@ -74,6 +78,7 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Axis
         network_rate=np.where(crosses, rate, np.inf),
         latency_s=np.where(crosses, latency, 0.0),
         near=near,
+        together=together,
         on_torus=bool(machine.sides),
         cut=cut,
     )
@@ -170,6 +175,8 @@ def all_to_all_s(
     far = once * size_bytes * (over.ranks - np.minimum(over.near, over.ranks)) / over.ranks / per_gpu
     if over.on_torus:
         far = np.where(over.crosses, once * size_bytes * over.cut / per_gpu, 0.0)
+        abroad = (over.ranks - np.minimum(over.together, over.ranks)) / over.ranks
+        far = np.maximum(far, once * size_bytes * abroad / (machine.slice_rate * c.network))
     slowest = np.maximum(local, np.maximum(remote, far * machine.oversubscription))
     started = c.small_s / 2.0 + over.latency_s + peer_s * (over.ranks - over.inside)
     return np.where(steps > 0, slowest + started, 0.0)

@@ -18,7 +18,7 @@ from ...workload.architecture import Architecture
 from ...workload.conventions import HALF_BYTES, OWN, SINGLE_BYTES, conventions_of
 from ...workload.recomputed import away_number, results_number
 from .calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
-from .cautions import cautions, widened
+from .cautions import cautions, torus_doubts, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
@@ -295,8 +295,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         seq_len=setting.seq_len,
     )
     doubts = (*doubts, *host_doubts(setting, layout))
-    if (setting.cluster.fabric or Fabric()).kind == "torus":
-        doubts = (*doubts, "torus: axes are laid along its sides in the order of ranks; a compiler may lay them better")
+    doubts = (*doubts, *torus_doubts(setting.cluster.fabric or Fabric()))
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
     band = known.band(setting.stack, experts=setting.architecture.experts)
@@ -372,6 +371,7 @@ def machine_of(setting: Setting) -> Machine:
         oversubscription=fabric.oversubscription if leaves else 1.0,
         hop_latency_s=fabric.hop_latency_s,
         sides=fabric.sides if fabric.kind == "torus" else (),
+        slice_rate=fabric.slice_bytes_per_s or np.inf,
         **_host(group).of_gpu(used, group.gpus),
     )
 

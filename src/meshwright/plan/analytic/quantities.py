@@ -4,6 +4,7 @@ Every field is a number or a NumPy array of n numbers, so that one code prices 1
 of a table in which model, machine and layout all differ.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -282,9 +283,15 @@ class Machine:
     oversubscription: Number = 1.0  # of the links above a leaf
     hop_latency_s: Number = 0.0  # of a switch
     sides: tuple[int, ...] = ()  # of a torus of nodes
+    slice_rate: Number = np.inf  # of one node to other such tori; infinite where there are none
     host_rate: Number = 0.0  # of one GPU to the memory of its host
     host_memory_rate: Number = 0.0  # of that memory, a GPU's share
     host_memory_bytes: Number = np.inf  # likewise
+
+    @property
+    def slice_ranks(self) -> Number:
+        """GPUs of one torus of nodes; infinite where there is none, or only one."""
+        return math.prod(self.sides) * self.gpus_per_node if np.all(np.isfinite(self.slice_rate)) else np.inf
 
 
 @dataclass(frozen=True, slots=True)

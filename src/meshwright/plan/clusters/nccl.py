@@ -119,7 +119,7 @@ def _machine(cluster: Cluster, group: NodeGroup, ranks: int) -> Machine:
         gpus_per_node=used, domain=group.gpus * group.scale_up_nodes, link_rate=group.gpu_bandwidth_bytes_per_s,
         node_rate=nics * used / group.gpus, nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0, hop_latency_s=fabric.hop_latency_s,
-        sides=fabric.sides if fabric.kind == "torus" else (),
+        sides=fabric.sides if fabric.kind == "torus" else (), slice_rate=fabric.slice_bytes_per_s or np.inf,
     )  # fmt: skip
 
 
