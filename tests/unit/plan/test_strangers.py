@@ -44,6 +44,12 @@ def used(role, *arguments):
         ({"notes": "MaxText on JAX", "gpu": "tpu-v5p", "gpus_per_node": "4"}, "since-2024"),
         ({"year": "2023"}, "in-2023"),
         ({"year": "2022"}, "before-2023"),
+        ({"year": "2022", "notes": "flash attention"}, "in-2023"),
+        ({"year": "2023", "precision": "fp16"}, "before-2023"),
+        ({"year": "2023", "precision": "fp16", "notes": "Flash Attention 2"}, "in-2023"),
+        ({"year": "2023", "precision": "fp16", "source": "README.md: flash-attn"}, "in-2023"),
+        ({"year": "2023", "source": "README.md: without flash attention"}, "before-2023"),
+        ({"year": "2023", "notes": "Megatron-DeepSpeed"}, "before-2023"),
     ],
 )
 def test_an_unknown_stack_on_pytorchs_fsdp_has_the_facts_of_pytorch(tmp_path, cells, stack):
@@ -321,3 +327,11 @@ def test_compiled_layers_that_nobody_states_are_assumed_in_words(tmp_path):
     told = {note: run(tmp_path, FSDP | {"notes": note}).assumed for note in ("", "FSDP; eager", "with torch.compile")}
 
     assert [any("torch.compile" in text for text in assumed) for assumed in told.values()] == [True, False, False]
+
+
+def test_a_row_taken_for_one_without_fused_attention_says_which_word_would_help(tmp_path):
+    row = FSDP | {"year": "2023", "precision": "fp16"}
+
+    assert any("notes: flash attention" in text for text in run(tmp_path, row).assumed)
+    assert not any("notes: flash attention" in text for text in run(tmp_path, row | {"notes": "no flash"}).assumed)
+    assert not any("notes: flash attention" in text for text in run(tmp_path, row | {"precision": "bf16"}).assumed)

@@ -32,7 +32,8 @@ from .reading import TableLine, check_unread, read_table, with_layout
 from .row_layout import layout_of, row_facts
 from .row_model import row_architecture
 
-UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)
+UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused", re.IGNORECASE)
+FLASH = re.compile(r"\bflash[- _]?att(ention|n)", re.IGNORECASE)
 FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
 JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
@@ -329,6 +330,8 @@ def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, as
         assumed.append(f"stack {default}, since family is empty")
         return default
     generic = _stranger(cells, beside)
+    if generic == STRANGERS[0] and not UNFUSED.search(beside):
+        assumed.append("attention in kernels of its own steps (notes: flash attention, where it was fused)")
     if is_empty(family):
         assumed.append(f"stack {generic}, since family is empty and year is {cells['year']}: {UNSEEN_BAND}")
         return generic
@@ -370,12 +373,15 @@ def beside_of(cells: Cells, accelerator: str) -> str:
 def _stranger(cells: Cells, beside: str) -> str:
     """Return the stack that a run of an unknown one is taken for: by its year and what is written beside it.
 
-    Training in fp16 is taken for a sign of the time before fused attention, FSDP by its name for PyTorch's own kernels.
+    Training in fp16 and Megatron-DeepSpeed are taken for signs of the time before fused attention, where nothing names
+    such a kernel, FSDP by its name for PyTorch's own kernels.
     """
     year = count_of(cells, "year", 2024)
-    if year < 2023 or cells.get("precision", "").lower() == "fp16" or UNFUSED.search(cells.get("notes", "")):
+    half = cells.get("precision", "").lower() == "fp16"
+    old = year < 2023 or half or "megatron-deepspeed" in cells.get("notes", "").lower()
+    if UNFUSED.search(beside) or (old and not FLASH.search(beside)):
         return STRANGERS[0]
-    if year == 2023:
+    if year <= 2023:
         return STRANGERS[1]
     if FSDP.search(cells.get("zero_stage_fsdp", "")) and not JAX.search(beside):
         return STRANGERS[2]
