@@ -56,6 +56,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # what lies in memory
     held_weight_bytes: Number = HALF_BYTES  # of a weight that a rank holds whole, copies for fp8 products included
     held_gradient_bytes: Number = SINGLE_BYTES  # of a gradient's sum over micro-batches
+    gathers_matrix: Number = 0  # ZeRO 3: weights are gathered and gradients scattered a matrix at a time; 0: a layer
+    gradients_late: Number = 0  # a step of one micro-batch has no gradients before its backward
     sums_apart: Number = 0  # ZeRO 1: a rank's share of the summed gradients lies in a buffer of its own
     shares_single: Number = 0  # ZeRO 2, 3: a rank's share of the weights is in single precision, and the master copy
     low_input_bytes: Number = 1  # of what enters a product in 8 bits or fewer, as it is kept for backward
@@ -95,7 +97,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # beside adapters: a gated network's backward writes over what it kept, and makes what its activation returned anew
     gates_overwritten: Number = 0
     adapters_cast: Number = 0  # adapters in single precision under autocast: each keeps a copy of what enters it
-    fragments: Number = 0.14  # of activations: what the allocator holds beyond what is in use
+    # of activations: what the allocator holds beyond what is in use; 0: places are chosen ahead of the run
+    fragments: Number = 0.14
 
 
 ENGINE = Conventions(
@@ -142,8 +145,10 @@ TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8)
 # XLA computes softmax and its gradient again inside the products and sums that read them: there are logits as the
 # product returns them, and their gradient, which enters two products. Google's recipe of Llama 3.1 70B ran with 5 x
 # 8,192 tokens a chip of 32 GiB (AI-Hypercomputer/tpu-recipes:training/trillium), where single precision beside these
-# would be 29 GiB. Buffers get their places when a step is compiled: nothing is left over between them
-XLA = msgspec.structs.replace(SHARDED, logit_bytes=2 * HALF_BYTES, fragments=0)
+# would be 29 GiB. Buffers get their places when a step is compiled: nothing is left over between them. Each weight is
+# gathered before its product and its gradient scattered after it (GSPMD, Xu et al. 2021, arXiv 2105.04663), and
+# gradients are a result of the backward: there are none before it
+XLA = msgspec.structs.replace(SHARDED, logit_bytes=2 * HALF_BYTES, gathers_matrix=1, gradients_late=1, fragments=0)
 # MaxText's remat_policy minimal_with_context keeps what products and attention return, by name
 # (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, minimal_policy; layers/moe.py has the names too)
 MAXTEXT = msgspec.structs.replace(XLA, selective_saves=2)

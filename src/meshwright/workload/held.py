@@ -28,6 +28,7 @@ class Counts(NamedTuple):
     ends: Number = 0  # outside of the stack of layers
     fused: Number = 0  # of one layer, weights whose gradients kernels add to their sum
     matrix: Number = 0  # of the largest matrix of a layer
+    stacked: Number = 0  # of the largest weight of a layer, the same matrix of all its experts together
     own_ends: Number = 0  # what ZeRO leaves of `ends`
     frozen: Number = 0  # beside `held`, weights that nothing trains or gathers: encoders that no token passes
     own_frozen: Number = 0  # what ZeRO 3 leaves of them
@@ -59,6 +60,8 @@ def states(
     whole = halves & (split.pp > 1) & (c.whole_halves > 0)
     passing = where(kept, weight * where(whole, p.held, np.minimum(p.held, 2 * p.layer + p.ends)), 0)
     passing = passing + where(cut & each, summed * where(whole, p.held, p.layer), 0)
+    if np.any(c.gathers_matrix):  # two matrices and a gradient, or the output's weights and their gradient
+        passing = where((c.gathers_matrix > 0) & kept, weight * np.maximum(3 * p.stacked, p.ends), passing)
     spare = c.spare_gradient_bytes * c.trained * where(cut, 0, p.fused)
     moved = where(split.zero >= 1, p.own, p.held)
     paged = c.paged_bytes * c.trained  # torch's allocator does not hold them

@@ -138,13 +138,20 @@ class DeviceCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """An accelerator's constants; a key "role.precision" or "role@stack" goes before the plain role.
 
     `alone` names the source of its products' rate where that was timed without a training run, and `like` the
-    accelerator whose constants it has beside that.
+    accelerator whose constants it has beside that. `kernels` names the source of why attention runs as on `like`, where
+    nothing of it was timed.
     """
 
     accelerators: tuple[str, ...]
     alone: str = ""
+    kernels: str = ""
     like: str = "H100"
     uses: dict[str, float | str | list[str | float]] = {}
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether training runs on it were measured."""
+        return not (self.alone or self.kernels)
 
 
 class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -182,7 +189,7 @@ class Book(msgspec.Struct, frozen=True):
     def trained_on(self, accelerator: str) -> bool:
         """Return whether training runs on an accelerator were measured."""
         device = self.device(accelerator)[1]
-        return device is not None and not device.alone
+        return device is not None and device.is_trained
 
     def fitted(self, stack: str) -> str:
         """Return the stack whose fitted constants price `stack`: itself, or the one that it is like."""

@@ -62,7 +62,7 @@ def recurrent_kinds(architecture: Architecture) -> tuple[str, ...]:
 def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
     """Return what some runs have seen."""
     kinds = Counter(dict.fromkeys(KINDS, 0))
-    devices = Counter(dict.fromkeys((name for name, one in known.devices.items() if not one.alone), 0))
+    devices = Counter(dict.fromkeys((name for name, one in known.devices.items() if one.is_trained), 0))
     mixers: Counter[str] = Counter()
     stacks: dict[str, set[str]] = {}
     lengths: dict[str, int] = {}

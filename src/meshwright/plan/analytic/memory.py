@@ -249,7 +249,8 @@ def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -
     own = moments(kept.freed, weights.freed, once=once) if kept.freed and weights.freed else None
     others = None
     if kept.peak and weights.peak:
-        others = _moments(kept.peak, kept.logits, _beside(c, weights.peak, weights.matrix, kept, once=once))
+        states = _beside(c, weights.peak, weights.matrix, kept, once=once)
+        others = _moments(kept.peak, kept.logits, states, late=(c.gradients_late > 0) & once)
     if own is None or others is None:
         found = own or others
         assert found is not None  # an engine frees early or does not
@@ -355,6 +356,10 @@ def _at_peak(load: RankLoad, layers: LayerBytes) -> Moment:
     return Moment(activations, 0.0, _largest(load, layers.working))
 
 
-def _moments(at: Moment, logits: Number, held: States) -> Held:
-    """Return what such a rank holds at the loss, and in its last layer."""
-    return Held(held, (Moment(at.activations, logits, held.passing), at._replace(working=held.passing + at.working)))
+def _moments(at: Moment, logits: Number, held: States, *, late: Flag) -> Held:
+    """Return what such a rank holds at the loss, and in its last layer; `late`: whether gradients are there only then."""
+    come = held.gradients * late
+    backward = at._replace(working=held.passing + at.working + come)
+    return Held(
+        held._replace(gradients=held.gradients - come), (Moment(at.activations, logits, held.passing), backward)
+    )

@@ -38,10 +38,17 @@ def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number)
         ends=ends,
         fused=_dense_layer(model, grid, load),
         matrix=model.hidden * np.maximum(model.ffn, model.hidden) / grid.tp,
+        stacked=_stacked(model, grid, load),
         own_ends=ends / ranks,
         frozen=load.embedding * model.tower,
         own_frozen=load.embedding * model.tower / ranks,
     )
+
+
+def _stacked(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
+    """Return the parameters of a rank's largest weight in a layer, the same matrix of all experts being one."""
+    expert = model.expert_ffn * model.experts / grid.expert_cut * (load.moe > 0)
+    return model.hidden * np.maximum(np.maximum(model.ffn * (load.dense > 0), model.hidden), expert) / grid.tp
 
 
 def experts_alone(model: ModelQuantities, grid: Grid, shard: Number) -> Number:

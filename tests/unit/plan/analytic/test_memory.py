@@ -25,7 +25,7 @@ from meshwright.plan.analytic.fits import (
     word,
 )
 from meshwright.plan.analytic.loads import loads
-from meshwright.plan.analytic.memory import _entry
+from meshwright.plan.analytic.memory import _entry, peak_memory
 from meshwright.plan.analytic.price import coefficients_of, machine_of, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.analytic.saved_activations import layer_parts
@@ -76,6 +76,45 @@ def test_the_stage_with_two_layers_of_experts_counts_not_the_mean_of_both():
     row = next(row for row in ROWS if row.id == "simumax-008")
 
     assert row.allocated_GiB == pytest.approx(114.0, rel=0.02)  # 71.2 on the stage with the dense layer
+
+
+def xla_terms(model=LLAMA, *, batch=64, mbs=8, **facts):
+    """Memory of a MaxText job on eight chips of v5p, with some of its stack's facts changed."""
+    layout = Layout(dp=8, mbs=mbs, zero=3, recompute="full")
+    given = setting(model, "tpu-v5p", 8, stack="maxtext", global_batch=batch)
+    c = replace(coefficients_of(given), **facts)
+    arguments = {"seq_len": given.seq_len, "global_batch": batch, "shard": 8.0}
+    return peak_memory(machine_of(given), c, ModelQuantities.of(model), Grid.of([layout]), **arguments)
+
+
+def test_xla_gathers_a_matrix_at_a_time_where_fsdp_gathers_a_layer():
+    whole, apart = (xla_terms(mbs=1, batch=8, gathers_matrix=switch) for switch in (0.0, 1.0))
+    layer, ends, matrix = 218_112_000, 2 * 128256 * 4096, 4096 * 14336
+
+    freed = 2 * (2 * layer + ends) + 4 * layer - 2 * max(3 * matrix, ends)
+    assert float(whole.working_bytes[0] - apart.working_bytes[0]) == pytest.approx(freed, rel=1e-3)
+
+
+def test_the_matrices_of_all_experts_are_gathered_as_one():
+    mixtral = load_model("mixtral-8x7b").architecture
+    whole, apart = (xla_terms(mixtral, mbs=1, batch=8, gathers_matrix=switch) for switch in (0.0, 1.0))
+
+    assert float(whole.working_bytes[0] - apart.working_bytes[0]) > 2 * 8 * 4096 * 14336  # half of a layer's is left
+
+
+def test_a_step_of_one_micro_batch_has_no_gradients_at_its_loss_under_xla():
+    once, twice = xla_terms(), xla_terms(batch=128)
+    shares = 4 * LLAMA.parameters / 8
+
+    assert float(once.logits_bytes[0]) > 0  # the loss decides
+    assert float(twice.allocated_bytes[0] - once.allocated_bytes[0]) == pytest.approx(shares, rel=0.01)
+
+
+def test_xla_reserves_what_it_has_laid_out_and_no_more():
+    found = xla_terms()
+
+    assert float(found.reserved_bytes[0]) == float(found.allocated_bytes[0])
+    assert float(xla_terms(fragments=0.14).reserved_bytes[0]) > 1.05 * float(found.allocated_bytes[0])
 
 
 def test_the_ranks_hold_all_layers_and_the_first_the_dense_ones():

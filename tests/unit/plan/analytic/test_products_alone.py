@@ -6,6 +6,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, book, price_layouts
 from meshwright.plan.analytic.cautions import cautions
+from meshwright.plan.analytic.coefficients import coefficients
 from meshwright.plan.analytic.fitted_range import origin
 from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.workload.models import load_model
@@ -56,3 +57,23 @@ def test_products_alone_never_pass_the_peak():
     for device in book().devices.values():
         name, factor = device.uses["product"] if device.alone else ("", 0.0)
         assert not device.alone or values[name] * factor < 1.0
+
+
+def test_gpus_with_the_a100s_instructions_run_its_attention():
+    """Hopper has other instructions, which FlashAttention-2 does not use (arXiv 2407.08608)."""
+    older = ("sm80", "sm86", "sm89", "sm120", "sm121")
+    found = [key for key, one in CATALOGUE.accelerators.items() if one.architecture in older]
+
+    assert len(found) > 40
+    for accelerator in found:
+        c = coefficients(book(), "since-2024", accelerator, "bf16")
+        assert (c.attention, c.exponentials) == (book().constants["flash_a100"].value, 0.0), accelerator
+    assert coefficients(book(), "since-2024", "h100-pcie", "bf16").attention != c.attention
+
+
+def test_whose_attention_it_is_is_named_and_stays_a_doubt():
+    doubts = cautions(MODEL, Layout(dp=8), stack="since-2024", accelerator="l40s", known=book())
+
+    assert any("l40s: no run on it was measured; attention as on the A100" in text for text in doubts)
+    assert not book().trained_on("l40s")
+    assert origin(book(), "since-2024", "l40s") == "prior"
