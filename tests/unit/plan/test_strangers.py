@@ -12,7 +12,7 @@ from meshwright.plan.analytic.coefficients import ROLES, book, resolve_roles
 from meshwright.plan.analytic.step import step_s
 from meshwright.plan.tables.batch import batch_coefficients, batch_of, step_of
 from meshwright.plan.tables.columns import overlap_off
-from meshwright.plan.tables.runs import accelerator_of, beside_of
+from meshwright.plan.tables.runs import accelerator_of, band_of, beside_of
 from meshwright.workload.conventions import Conventions
 from meshwright.workload.split import Sizes, context_exchange
 from tests.unit.plan.test_tables import DENSE, EXPERTS, run
@@ -42,6 +42,10 @@ def used(role, *arguments):
         ({"zero_stage_fsdp": "distributed optimizer"}, "since-2024"),
         ({"notes": "MaxText on JAX"}, "since-2024"),
         ({"notes": "MaxText on JAX", "gpu": "tpu-v5p", "gpus_per_node": "4"}, "since-2024"),
+        ({"zero_stage_fsdp": "1", "source": "README.md (Megatron-core 0.6.0)"}, "megatron"),
+        ({"zero_stage_fsdp": "1", "notes": "a fork of Megatron-LM"}, "megatron"),
+        ({"zero_stage_fsdp": "1", "notes": "Megatron-DeepSpeed with flash attention"}, "since-2024"),
+        ({"year": "2023", "notes": "Megatron-LM"}, "in-2023"),
         ({"year": "2023"}, "in-2023"),
         ({"year": "2022"}, "before-2023"),
         ({"year": "2022", "notes": "flash attention"}, "in-2023"),
@@ -335,3 +339,11 @@ def test_a_row_taken_for_one_without_fused_attention_says_which_word_would_help(
     assert any("notes: flash attention" in text for text in run(tmp_path, row).assumed)
     assert not any("notes: flash attention" in text for text in run(tmp_path, row | {"notes": "no flash"}).assumed)
     assert not any("notes: flash attention" in text for text in run(tmp_path, row | {"precision": "bf16"}).assumed)
+
+
+def test_a_stack_that_only_its_notes_name_is_told_and_has_no_narrower_band_than_one_nobody_knows(tmp_path):
+    row = FSDP | {"zero_stage_fsdp": "1", "notes": "Megatron-LM"}
+    named, unknown = (run(tmp_path, row | {"notes": text}) for text in ("Megatron-LM", ""))
+
+    assert "family house: no such stack; facts of megatron, since Megatron-LM is named beside it" in named.assumed
+    assert band_of(named, book()) >= band_of(unknown, book())

@@ -357,7 +357,7 @@ def _at_peak(load: RankLoad, layers: LayerBytes) -> Moment:
 
 
 def _moments(at: Moment, logits: Number, held: States, *, late: Flag) -> Held:
-    """Return what such a rank holds at the loss, and in its last layer; `late`: whether gradients are there only then."""
+    """Return what such a rank holds at the loss, and in its last layer: `late` gradients are there only then."""
     come = held.gradients * late
     backward = at._replace(working=held.passing + at.working + come)
     return Held(

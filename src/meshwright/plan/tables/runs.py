@@ -35,6 +35,7 @@ from .row_model import row_architecture
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused", re.IGNORECASE)
 FLASH = re.compile(r"\bflash[- _]?att(ention|n)", re.IGNORECASE)
 FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
+MCORE, MEGATRON = "megatron", re.compile(r"\bmegatron[- _]?(core|lm)\b", re.IGNORECASE)
 JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
 EAGER = "eager"  # trait of runs whose layers go operator by operator
@@ -337,6 +338,9 @@ def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, as
         return generic
     near = near_stack(family, known)
     hint = f" (did you mean {near}?)" if near else ""
+    if generic == STRANGERS[-1] and (told := MEGATRON.search(beside)) and MCORE in known.stacks:
+        assumed.append(f"family {family}{hint}: no such stack; facts of {MCORE}, since {told[0]} is named beside it")
+        return MCORE
     assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, {UNSEEN_BAND}")
     return generic
 
