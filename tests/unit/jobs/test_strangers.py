@@ -375,7 +375,7 @@ def test_without_dcn_axes_all_tpus_are_one_slice_and_a_node_of_gpus_is(tmp_path)
     assert (gpu.layout.zero, gpu.layout.dp) == (0, 8)
 
 
-def test_the_network_between_slices_of_tpus_is_said_not_to_be_priced(tmp_path):
+def test_slices_of_tpus_that_a_larger_one_holds_are_said_to_be_priced_as_that(tmp_path):
     line = "python3 MaxText/train.py MaxText/configs/base.yml model_name=llama2-7b per_device_batch_size=2 "
     line += "max_target_length=2048 dcn_data_parallelism={slices} ici_fsdp_parallelism=16"
 
@@ -383,7 +383,7 @@ def test_the_network_between_slices_of_tpus_is_said_not_to_be_priced(tmp_path):
     one = job(tmp_path, {"one.sh": line.format(slices=1)}, gpus=16)
     nodes = job(tmp_path, {"gpu.sh": line.format(slices=2).replace("=16", "=8") + " hardware=gpu"}, gpus=16)
 
-    assert [text for text in two.ignored if "between the 2 slices" in text]
+    assert [text for text in two.ignored if "between the 2 slices (dcn): TPUs are priced as the fewest slices" in text]
     assert not [text for text in (*one.ignored, *nodes.ignored) if "slices" in text]
 
 
