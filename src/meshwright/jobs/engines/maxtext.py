@@ -144,7 +144,7 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     count = math.prod(max(1, value) for value in slices.values())
     if count > 1 and not on_gpus:
         draft.ignore(
-            f"the network between the {count} slices (dcn): TPUs are priced as the fewest slices that hold them"
+            f"the network between the {count} slices (dcn): TPUs are priced as the fewest that hold them"
         )
     degrees = dict.fromkeys(set(AXES.values()), 1)
     for axis, name in AXES.items():
