@@ -143,9 +143,7 @@ def _mesh(draft: Draft, keys: Keys) -> None:
         auto_slices, auto_inside = [], []
     count = math.prod(max(1, value) for value in slices.values())
     if count > 1 and not on_gpus:
-        draft.ignore(
-            f"the network between the {count} slices (dcn): TPUs are priced as the fewest that hold them"
-        )
+        draft.ignore(f"the network between the {count} slices (dcn): TPUs are priced as the fewest that hold them")
     degrees = dict.fromkeys(set(AXES.values()), 1)
     for axis, name in AXES.items():
         degrees[name] *= max(1, slices[axis]) * max(1, inside[axis])
