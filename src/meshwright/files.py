@@ -195,9 +195,14 @@ def write_struct(path: str | os.PathLike[str], value: Any) -> None:
 def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
     """Write `data` beside `path`, flush it to disk and rename it into place; OSError if the disk refuses.
 
-    The file has the permissions `mode`, less those of the umask.
+    The file has the permissions `mode`, less those of the umask. A link stays, and what it points at is written; a
+    device or a pipe (`/dev/stdout`) is written to, never replaced.
     """
-    path = Path(path)
+    if is_device(path):
+        with open(path, "wb") as stream:
+            stream.write(data)
+        return
+    path = Path(os.path.realpath(path))
     temporary = path.parent / f".{path.name[:200]}.{secrets.token_hex(8)}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
@@ -209,6 +214,15 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def is_device(path: str | os.PathLike[str]) -> bool:
+    """Return whether something is there that no file may take the place of: a device, a pipe or a socket."""
+    try:
+        kind = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
 
 
 @contextlib.contextmanager

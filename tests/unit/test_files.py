@@ -1,5 +1,7 @@
 import json
 import os
+import stat
+import threading
 
 import msgspec
 import pytest
@@ -84,3 +86,29 @@ def test_a_file_name_that_is_no_utf8_is_written_with_escapes(tmp_path):
     assert to_json({name: [name, 1]}) == '{"caf\\\\udce9":["caf\\\\udce9",1]}'
     write_struct(tmp_path / "x.json", {"path": name})
     assert json.loads((tmp_path / "x.json").read_text()) == {"path": "caf\\udce9"}
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+
+    write_atomic(pipe, b"text")
+
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    reader.join(10)
+    assert read == [b"text"]
+
+
+def test_a_link_stays_and_what_it_points_at_is_written(tmp_path):
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "newest.json"
+    link.symlink_to(tmp_path / "real" / "plan.json")
+
+    write_atomic(link, b"first")
+    write_atomic(link, b"second")
+
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "plan.json").read_bytes() == b"second"
+    assert os.listdir(tmp_path / "real") == ["plan.json"]

@@ -10,7 +10,6 @@
 
 import errno
 import importlib
-import os
 import re
 import resource
 import sys
@@ -22,7 +21,7 @@ from .. import __version__, interruptible
 from ..errors import InputError, MeshwrightError, nearest, one_line
 from .bounds import bounded
 from .prose import say
-from .streams import open_standard_streams
+from .streams import let_go_of_output, open_standard_streams
 from .values import completing
 
 # command: what `meshwright --help` says of it; the code is in the module of the same name
@@ -42,7 +41,7 @@ COMMANDS = {
 }
 
 
-_MACHINES_END = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+_MACHINES_END = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 # options of other tools, by the option of ours that says the same
@@ -96,6 +95,7 @@ def run_command(args: list[str] | None = None, command: click.Command = group) -
     """Run a command and return its exit code; every failure is one line on standard error."""
     try:
         result = command.main(args, prog_name="meshwright", standalone_mode=False)
+        sys.stdout.flush()  # a disk that is full is said, and not met while Python ends
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -112,11 +112,12 @@ def run_command(args: list[str] | None = None, command: click.Command = group) -
             return _fail("interrupted", 130)
         raise
     except BrokenPipeError:  # the reader of our output left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        let_go_of_output()
         return 0
     except OSError as error:
         if error.errno not in _MACHINES_END:
             raise
+        _drop_what_does_not_go_out()
         return _fail(f"{error.strerror}{_more(error)}", MeshwrightError.exit_code)
     except SystemExit as leave:
         pacified = type(sys.stdout).__name__.endswith("PacifyFlushWrapper")  # so click says that the reader left
@@ -124,6 +125,13 @@ def run_command(args: list[str] | None = None, command: click.Command = group) -
             return 0
         raise
     return result if isinstance(result, int) else 0
+
+
+def _drop_what_does_not_go_out() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        let_go_of_output()
 
 
 def _more(error: OSError) -> str:

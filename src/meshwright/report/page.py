@@ -8,12 +8,15 @@ import markupsafe
 import msgspec
 from plotly.offline import get_plotlyjs
 
-from ..files import write_atomic, write_struct, writing
+from ..errors import InputError
+from ..files import is_device, write_atomic, write_struct, writing
 from .document import Figure, Page
 
 
 def write_page(path: Path, page: Page) -> Path:
     """Write `path` (HTML) and the same name with .json; return the latter. InputError if that cannot be done."""
+    if is_device(path):
+        raise InputError(f"{path}: is a device or a pipe, expected a file: the data of a page go beside it")
     data_path = path.with_suffix(".json")
     with writing(path):
         write_atomic(path, page_html(page).encode("utf-8", "backslashreplace"))

@@ -1,6 +1,7 @@
 """`meshwright report` on traces: files and folders, the page's data on standard output, Chakra traces beside it."""
 
 import json
+import os
 import pathlib
 import shutil
 
@@ -78,3 +79,12 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(capsys, tmp_path, words
     assert code == 2
     assert message in printed.err
     assert len(printed.err.strip().splitlines()) == 1
+
+
+def test_a_page_is_not_written_into_a_pipe_for_its_data_go_beside_it(capsys, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    code, printed = report(capsys, DATA / "t16_tb", "--html", tmp_path / "pipe")
+
+    assert (code, os.listdir(tmp_path)) == (2, ["pipe"])
+    assert "pipe: is a device or a pipe, expected a file: the data of a page go beside it" in printed.err

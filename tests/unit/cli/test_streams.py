@@ -1,10 +1,15 @@
 """A command that was started without standard input, output or error harms no file, and says what it can."""
 
+import io
 import os
+import resource
 import subprocess
 import sys
 
+import click
 import pytest
+
+from meshwright.cli import run_command
 
 OPENS = """
 import os, sys
@@ -43,13 +48,40 @@ def test_a_file_name_that_is_no_utf8_is_said_in_one_line(tmp_path):
 
 
 def test_a_limit_of_the_machine_is_one_line(monkeypatch, capsys):
-    import click
-
-    from meshwright.cli import run_command
-
     @click.command()
     def command() -> None:
         raise OSError(24, "Too many open files")
 
     assert run_command([], command) == 1
     assert capsys.readouterr().err.startswith("meshwright: Too many open files (ulimit -n: ")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_a_full_disk_cuts_off_is_no_success(tmp_path, unbuffered):
+    def least_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+
+    with (tmp_path / "output").open("w") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "meshwright", "train", "--print-config"], stdout=output, stderr=subprocess.PIPE,
+            text=True, preexec_fn=least_room, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (1, "meshwright: File too large\n")
+
+
+def test_what_was_printed_without_a_flush_and_found_no_room_is_said(monkeypatch, capsys):
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(28, "No space left on device")
+
+        def fileno(self) -> int:
+            return spare
+
+    spare = os.open(os.devnull, os.O_WRONLY)
+    monkeypatch.setattr(sys, "stdout", Full())
+
+    code = run_command([], click.Command("command", callback=lambda: None))
+
+    os.close(spare)
+    assert (code, capsys.readouterr().err) == (1, "meshwright: No space left on device\n")
