@@ -8,7 +8,7 @@ import click
 from ..bench.fit import clean_sweep, describe_outliers, fit_sweep
 from ..bench.judgement.cluster_links import nodes_of
 from ..bench.judgement.spec import link_spec, node_spec
-from ..bench.judgement.verdict import Spec, verdict
+from ..bench.judgement.verdict import Spec, sweep_verdict
 from ..bench.pairs import Pair
 from ..bench.plot import plot_svg
 from ..bench.reading import ReadTable
@@ -165,11 +165,10 @@ def _notes(tables: Tables, specs: Sequence[Spec | None]) -> list[str]:
     """Return what follows the tables that were measured: fits, glitches, verdicts."""
     notes = _fit_notes(tables)
     for (name, rows, _), spec in zip(tables, specs, strict=True):
-        best = max(rows, key=lambda row: row.busbw_bytes_per_s)
         if spec is None:
             notes.append(f"{name}: verdict: none, say with --node or --link which hardware it ran on")
         else:
-            notes.append(f"{name}: verdict: {verdict(best.busbw_bytes_per_s, spec)}")
+            notes.append(f"{name}: verdict: {sweep_verdict(rows, spec)}")
     return notes
 
 

@@ -42,6 +42,8 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
     missing = [path for path in what if not path.exists()]
     if missing:
         raise InputError(f"{missing[0]}: no such file or folder; expected a run's folder or a trace")
+    for path in what:
+        _refuse_folder_of_runs(path)
     runs = [RunFolder(path) for path in what if (path / "plan.json").exists()]
     if runs and chakra:
         raise InputError("--chakra: is for traces; give it the timeline.json of a run")
@@ -78,6 +80,15 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
     if show:
         click.launch(str(path))
     return 0
+
+
+def _refuse_folder_of_runs(path: Path) -> None:
+    """Raise InputError for a folder in which runs lie: what each predicted and measured is no rank of one job."""
+    if (path / "plan.json").exists():
+        return
+    inside = sorted(path.glob("*/plan.json"), key=lambda plan: plan.stat().st_mtime)
+    if inside:
+        raise InputError(f"{path}: {counted(len(inside), 'run')} in it; expected one of them: {inside[-1].parent}")
 
 
 def _write_chakra(folder: Path, ranks: "Sequence[Sequence[RankTrace]]") -> None:

@@ -88,3 +88,15 @@ def test_a_page_is_not_written_into_a_pipe_for_its_data_go_beside_it(capsys, tmp
 
     assert (code, os.listdir(tmp_path)) == (2, ["pipe"])
     assert "pipe: is a device or a pipe, expected a file: the data of a page go beside it" in printed.err
+
+
+def test_a_folder_of_runs_is_not_taken_for_ranks_of_one_job(capsys, tmp_path):
+    for age_s, name in enumerate(["newest", "older"]):
+        shutil.copytree(DATA / "t16_tb", tmp_path / "runs" / name)
+        (tmp_path / "runs" / name / "plan.json").write_text("{}")
+        os.utime(tmp_path / "runs" / name / "plan.json", (1000 - age_s, 1000 - age_s))
+
+    code, printed = report(capsys, tmp_path / "runs")
+
+    assert code == 2
+    assert printed.err == f"meshwright: {tmp_path}/runs: 2 runs in it; expected one of them: {tmp_path}/runs/newest\n"

@@ -60,4 +60,4 @@ def network_spec(cluster: Cluster) -> Spec | None:
 def memory_spec(copy_bytes_per_s: float, backend: str) -> Spec:
     """Return the yardstick of ranks that share a host's memory: what one of them copies while all copy."""
     hint = GLOO_HINT if backend == "gloo" else ""
-    return Spec(name="the memory copy of all ranks at once", bytes_per_s=copy_bytes_per_s, hint=hint)
+    return Spec(name="the memory copy of all ranks at once", bytes_per_s=copy_bytes_per_s, hint=hint, is_measured=True)

@@ -1,12 +1,16 @@
 """A verdict on a measured rate: percent of the spec per direction, what to expect, and the trap that fits if less."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ...hardware import Catalogue, Interconnect
 from ...hardware.arithmetic import EXPECTED_SHARE, duplex_trap
-from ...units import format_rate
+from ...units import format_bytes, format_rate
+from ..table import Row
 
 LOW, HIGH = EXPECTED_SHARE
+ABOVE = 1.02  # of the spec: no payload crossed that link faster
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +21,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     link: Interconnect | None = None
     reduces_in_switch: bool = False
     nics: int = 1  # of which the rate is the sum
+    is_measured: bool = False  # beside what it is held against, not a figure of a datasheet
     hint: str = ""  # what it is where nothing else fits
     slower: tuple[tuple[str, float], ...] = ()  # other ways that the bytes may have taken: (name, rate)
 
@@ -42,6 +47,22 @@ def verdict(measured_bytes_per_s: float, spec: Spec, *, bound: bool = True) -> S
     return SpecVerdict(percent=100 * share, text=text, trap=_trap(measured_bytes_per_s, share, spec, bound))
 
 
+def sweep_verdict(rows: Sequence[Row], spec: Spec) -> SpecVerdict:
+    """Return the verdict on the best rate of a sweep; on that of the largest size where only smaller ones surpass the
+    spec, since a buffer or a cache takes these faster than the link carries them.
+    """
+    best, largest = max(rows, key=lambda row: row.busbw_bytes_per_s), max(rows, key=lambda row: row.bytes)
+    most = ABOVE * spec.bytes_per_s
+    if spec.reduces_in_switch or best.busbw_bytes_per_s <= most or largest.busbw_bytes_per_s > most:
+        return verdict(best.busbw_bytes_per_s, spec)
+    found = verdict(largest.busbw_bytes_per_s, spec)
+    more = (
+        f"the {format_rate(best.busbw_bytes_per_s)} of {format_bytes(best.bytes)} are what buffers or caches take, "
+        "not what the link carries"
+    )
+    return msgspec.structs.replace(found, text=f"{found.text}, at {format_bytes(largest.bytes)}; {more}")
+
+
 def compute_verdict(measured_flops_per_s: float, dense_peak_flops_per_s: float, name: str) -> SpecVerdict:
     """Return the verdict on a matrix-product rate against the dense peak."""
     share = measured_flops_per_s / dense_peak_flops_per_s
@@ -58,7 +79,7 @@ def slower_ways(catalogue: Catalogue, host_link: str) -> tuple[tuple[str, float]
 
 def _trap(measured: float, share: float, spec: Spec, bound: bool) -> str | None:
     """Return the trap that explains a share outside what is expected; None if it is as expected."""
-    if share > 1.02:
+    if share > ABOVE:
         if spec.reduces_in_switch:
             return "above the link's rate because the switch reduces (NVLS, SHARP): each byte crosses a link once"
         return (
@@ -81,7 +102,7 @@ def _trap(measured: float, share: float, spec: Spec, bound: bool) -> str | None:
             )
     if spec.hint:
         return spec.hint
-    if 0.4 <= share <= 0.56:
+    if 0.4 <= share <= 0.56 and not spec.is_measured:
         return "near half: is the spec that you think of the duplex figure (both directions added)?"
     if not bound:
         return "the ranks are not bound: memory of another NUMA node or a moving process costs this much"
