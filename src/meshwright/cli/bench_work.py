@@ -1,5 +1,6 @@
 """The work of `meshwright bench`: measure or read tables, fit, judge, save, print."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -122,6 +123,8 @@ def _check(names: Sequence[str], ranks: int) -> None:
     """Raise InputError for what cannot be measured."""
     for name in names:
         if name not in (*COLLECTIVES, *SPECIAL):
+            if os.path.isfile(name):
+                raise InputError(f"{name}: is a file; expected --from {name} to read a table that was saved")
             raise InputError(f"{name}: nothing to measure ({nearest(name, (*COLLECTIVES, *SPECIAL))})")
     if ranks < 1 or ranks > 1024:
         raise InputError(f"--ranks {ranks}: expected 1 to 1024")

@@ -118,7 +118,9 @@ def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: boo
 def _list(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
     found = entries(catalogue, words)
     if not found:
-        raise InputError(f"nothing in the catalogue matches {' '.join(words)!r}")
+        raise InputError(
+            f"nothing in the catalogue matches {' '.join(words)!r} (kinds of entries: {', '.join(TABLES)})"
+        )
     if as_json:
         click.echo(to_json(found))
         return 0

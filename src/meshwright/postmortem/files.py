@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 from msgspec.structs import replace
 
 from ..errors import InputError
-from ..files import as_utf8, opened
+from ..files import as_utf8, natural, opened
 from .text.lines import FileHint, hint_of
 
 MOST_BYTES = 64 * 2**20  # of one file; of a larger one the head and the end are read, where identities and faults are
@@ -56,8 +56,8 @@ def _below(path: Path) -> list[Path]:
         return [path]
     found = []
     for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(folder) / name for name in sorted(names) if not name.startswith(".")]
+        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural)
+        found += [Path(folder) / name for name in sorted(names, key=natural) if not name.startswith(".")]
         if len(found) > MOST_FILES:
             raise InputError(f"{path}: more than {MOST_FILES} files; expected the folder of one job's logs")
     return [file for file in found if file.suffix not in _SKIPPED]

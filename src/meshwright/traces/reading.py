@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
+from ..files import natural
 from ..timeline import parse_chrome_trace
 from ..units import counted
 from .formats import ascend, chakra, nsys, rocprof
@@ -16,7 +17,7 @@ from .formats.collector import Collector
 from .formats.events import EventStream, TraceHead
 from .formats.from_timeline import ranks_of_timeline
 from .formats.kineto import ranks_of
-from .formats.opening import ZIP, BesideTrace, NoTrace, Source, head_of, natural, pieces, trace_sources
+from .formats.opening import ZIP, BesideTrace, NoTrace, Source, head_of, pieces, trace_sources
 from .formats.parts import RankFacts
 from .model import RankTrace, TracedCall
 

@@ -118,3 +118,16 @@ def test_an_argument_that_is_missing_is_asked_for_with_an_example(capsys):
 def test_a_run_that_is_not_there_cannot_go_on(tmp_path, capsys):
     assert cli.run_command(["train", "--resume", str(tmp_path / "none")]) == 2
     assert "none: no such folder; expected the folder of a run" in capsys.readouterr().err
+
+
+def test_a_table_that_is_given_to_bench_as_something_to_measure_is_told_its_option(capsys, tmp_path):
+    table = tmp_path / "table.txt"
+    table.write_text("# nccl-tests\n")
+
+    assert run_command(["bench", str(table)]) == 2
+    assert capsys.readouterr().err.endswith(f"is a file; expected --from {table} to read a table that was saved\n")
+
+
+def test_a_word_that_no_entry_of_the_catalogue_has_is_told_the_kinds_of_entries(capsys):
+    assert run_command(["topo", "--catalogue", "links"]) == 2
+    assert "(kinds of entries: accelerators, interconnects, switches, networks, nodes" in capsys.readouterr().err

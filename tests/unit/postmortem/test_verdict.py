@@ -11,7 +11,7 @@ import pytest
 from meshwright.cli import run_command
 from meshwright.errors import InputError
 from meshwright.postmortem.inputs import examine_files
-from meshwright.postmortem.nouns.evidence import Evidence
+from meshwright.postmortem.nouns.evidence import MOST_LINES, Evidence
 from meshwright.postmortem.nouns.verdict import MEANINGS, NEXT, shortened
 from meshwright.postmortem.page.page import page_of
 from meshwright.postmortem.page.timeline import drawing
@@ -294,7 +294,7 @@ def test_of_many_lines_those_of_the_blamed_are_shown(tmp_path):
     assert verdict.rank == 77
     assert any("[rank77]" in line.text for line in verdict.evidence)
     assert "[rank77]" in str(verdict)
-    assert len(verdict.evidence) == 60
+    assert len(verdict.evidence) == MOST_LINES
 
 
 def test_where_a_limit_of_time_ended_the_job_nobody_needs_to_ask_who_did(tmp_path):

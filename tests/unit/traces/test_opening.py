@@ -9,8 +9,9 @@ import zipfile
 import pytest
 
 from meshwright.errors import InputError
+from meshwright.files import natural
 from meshwright.traces.formats import opening
-from meshwright.traces.formats.opening import natural, pieces, trace_sources
+from meshwright.traces.formats.opening import pieces, trace_sources
 from meshwright.traces.reading import read_traces
 
 

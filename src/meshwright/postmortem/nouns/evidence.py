@@ -1,12 +1,13 @@
 """The lines that show a verdict, in the order of time."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from .where import Where
 
-MOST_LINES = 60
+MOST_LINES = 100  # more than the ranks that a page draws, each of which then has its first line
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,11 +45,20 @@ def _since(line: Where, start_s: float) -> float:
 
 
 def most_telling(lines: Sequence[Evidence], blamed: Iterable[int], most: int) -> list[Evidence]:
-    """Return at most `most` lines in order; the blamed rank's, or of no rank, before waiting ranks'."""
+    """Return at most `most` lines in order: the blamed rank's, or of no rank, before those of ranks that wait, of which
+    the first of each rank comes before the second of any.
+    """
     named = {*blamed, None}
     telling = [index for index, line in enumerate(lines) if line.rank in named][:most]
-    others = [index for index, line in enumerate(lines) if line.rank not in named][: most - len(telling)]
-    return [lines[index] for index in sorted([*telling, *others])]
+    seen: Counter[int | None] = Counter()
+    others = []
+    for index, line in enumerate(lines):
+        if line.rank not in named:
+            others.append((seen[line.rank], index))
+            seen[line.rank] += 1
+    return [
+        lines[index] for index in sorted([*telling, *(index for _, index in sorted(others)[: most - len(telling)])])
+    ]
 
 
 def _times_s(lines: Sequence[Where]) -> dict[str, list[tuple[int, float]]]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...files import natural
 from .collector import Process
-from .opening import natural
 from .parts import floats, longs
 
 Pid = int | str

@@ -19,13 +19,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError
+from ...files import natural
 from ...quantities import MOST_RANKS
 from ...units import counted
 from ..names import collective, number, synchronizes
 from .collector import Process
 from .events import Args, TraceHead
 from .launchers import launchers
-from .opening import natural
 
 Pid = int | str
 Unit = tuple[int | None, list[Process]]  # a rank, None where it is not told, and its processes

@@ -18,7 +18,7 @@ from typing import IO, cast
 import msgspec
 
 from ...errors import InputError
-from ...files import opened
+from ...files import natural, opened
 
 MOST_GROWTH = 200  # times the packed size
 MOST_BYTES = 64 * 2**30
@@ -64,12 +64,6 @@ class Source(msgspec.Struct, frozen=True):
         if self.member:
             return f"{self.path.name}/{self.member}"
         return str(self.path.relative_to(self.folder)) if self.folder else str(self.path)
-
-
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a key that sorts rank2 before rank10."""
-    parts = re.findall(r"(\d+)|(\D+)", text)
-    return tuple((0, int(number), "") if number else (1, 0, word) for number, word in parts)
 
 
 def trace_sources(paths: Sequence[Path]) -> list[Source]:
