@@ -124,10 +124,10 @@ def test_a_table_that_is_given_to_bench_as_something_to_measure_is_told_its_opti
     table = tmp_path / "table.txt"
     table.write_text("# nccl-tests\n")
 
-    assert run_command(["bench", str(table)]) == 2
+    assert cli.run_command(["bench", str(table)]) == 2
     assert capsys.readouterr().err.endswith(f"is a file; expected --from {table} to read a table that was saved\n")
 
 
 def test_a_word_that_no_entry_of_the_catalogue_has_is_told_the_kinds_of_entries(capsys):
-    assert run_command(["topo", "--catalogue", "links"]) == 2
+    assert cli.run_command(["topo", "--catalogue", "links"]) == 2
     assert "(kinds of entries: accelerators, interconnects, switches, networks, nodes" in capsys.readouterr().err
