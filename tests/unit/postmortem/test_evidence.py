@@ -1,4 +1,4 @@
-"""Which lines show a verdict where there are more than can be shown."""
+"""The lines that show a verdict, where there are more than can be shown."""
 
 from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.nouns.evidence import Evidence, most_telling
