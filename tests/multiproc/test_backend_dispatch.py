@@ -1,13 +1,20 @@
-"""Dispatch modes see the calls of a group as over Gloo: counted by CommDebugMode, nothing moved on fake tensors."""
+"""Dispatch modes see the calls of a group as over Gloo: counted by CommDebugMode, nothing moved on fake tensors.
+
+Tensors that hold others are unwrapped on the same way.
+"""
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from meshwright.backend.group import overloads
@@ -131,3 +138,38 @@ def test_modes_see_a_call_once_each_from_inside_out_and_may_change_its_tensors(r
     names = ["_allgather_base_", "allreduce_", "broadcast_"]
     assert seen == [(mode, name) for name in names for mode in ("inner", "outer")]
     assert (gathered, total, still) == ([10.0, 20.0][:ranks], ranks, 3)
+
+
+def of_tensors_that_hold_others(rank, world_size, store):
+    """Return what collectives leave in a subclass of two tensors, in an AsyncCollectiveTensor, and under `grad`."""
+    both = TwoTensor(torch.ones(2) * (rank + 1), torch.ones(2) * (rank + 3))
+    late, received = TwoTensor(torch.ones(2), torch.ones(2) * 2), TwoTensor(torch.zeros(2), torch.zeros(2))
+    blocks = [TwoTensor(torch.zeros(2), torch.zeros(2)) for _ in range(world_size)]
+
+    def loss(x):
+        y = x * 2
+        dist.all_reduce(y)
+        return (y * y).sum()
+
+    with group(rank, world_size, store):
+        dist.all_reduce(both)
+        dist.all_reduce(late, async_op=True).wait()
+        dist.all_gather(blocks, both + rank)
+        dist.send(both, 1) if rank == 0 else dist.recv(received, 0)
+        unfinished = functional.all_reduce(torch.ones(2) * (rank + 1), "sum", dist.group.WORLD)
+        dist.all_reduce(unfinished)
+        gradient = torch.func.grad(loss)(torch.ones(2) * (rank + 1))
+        with pytest.raises(NotImplementedError, match="sharding strategy"):
+            dist.all_reduce(distribute_tensor(torch.ones(4), init_device_mesh("cpu", (world_size,)), [Shard(0)]))
+        plain = torch.ones(2)
+        dist.all_reduce(plain)
+    held = [[each.a[0].item(), each.b[0].item()] for each in (both, late, *blocks, received)]
+    return held, unfinished.tolist(), gradient.tolist(), plain.tolist()
+
+
+def test_a_tensor_that_holds_others_is_reduced_and_moved_in_what_it_holds(rank_pool):
+    (held, unfinished, gradient, plain), (held_of_1, *_) = rank_pool(2).run(of_tensors_that_hold_others)
+
+    assert held == [[3, 7], [2, 4], [3, 7], [4, 8], [0, 0]]
+    assert held_of_1[-1] == [3, 7]
+    assert (unfinished, gradient, plain) == ([6.0] * 2, [24.0] * 2, [2.0] * 2)

@@ -4,6 +4,9 @@ Torch calls a group in Python without its dispatcher, so that modes would see no
 therefore goes to the operator `torch.ops.c10d.*` that a group in C++ calls, and so through every mode. The operator
 itself would look for a C++ backend; a mode of our own, below all others, takes it and makes the call. On fake tensors,
 whose mode lies below that one, nothing is moved, as over Gloo.
+
+Tensors that hold others (a subclass with a `__torch_dispatch__` of its own such as AsyncCollectiveTensor, a tensor under
+`torch.func.grad`) have no memory of their own: the dispatcher unwraps them, and the call is made on what they hold.
 """
 
 import functools
@@ -31,7 +34,8 @@ def called_as(method: Method) -> Callable[[Call], Call]:
         @functools.wraps(call)
         def bound(self: Any, *given: Any, **named: Any) -> Work:
             arguments, options = method.bind(given, named)
-            if modes._is_in_torch_dispatch_mode and torch._C._len_torch_dispatch_stack():
+            is_watched = modes._is_in_torch_dispatch_mode and torch._C._len_torch_dispatch_stack()
+            if is_watched or any(map(_holds_others, arguments)):
                 return _dispatched(self, method.name, arguments, options, functools.partial(call, self))
             return call(self, *arguments, options)
 
@@ -96,6 +100,19 @@ def _fixed_arguments(group: Any, name: str, options: Any) -> Mapping[str, Any]:
     return fixed
 
 
+def _holds_others(value: Any) -> bool:
+    """Return whether a tensor, or one in a list, is for the dispatcher to unwrap."""
+    if isinstance(value, list | tuple):
+        return any(map(_holds_others, value))
+    return isinstance(value, Tensor) and (
+        _has_own_dispatch(type(value)) or torch._C._functorch.is_functorch_wrapped_tensor(value)
+    )
+
+
+def _has_own_dispatch(kind: type[Tensor]) -> bool:
+    return kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
+
+
 def _listed(value: Any, kind: str) -> Any:
     """Return an argument as the operator takes it: a tensor that a method takes alone stands in a list, or in two."""
     depth = kind.count("List[") if kind.endswith("Tensor" + "]" * kind.count("List[")) else 0
@@ -123,10 +140,12 @@ class _Bottom(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._run = run
 
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Make the call; leave every other operator as it is."""
+        """Make the call; leave every other operator as it is, and tensors that hold others to their class."""
         is_traced = any(torch._C._get_dispatch_mode(key) is not None for key in INFRASTRUCTURE)
         if call is not self._operator or is_traced:
             return call(*args, **(kwargs or {}))
+        if any(map(_has_own_dispatch, types)):
+            return NotImplemented
         self.work = self._run(args)
         boxed = self.work.boxed()
         return boxed if len(call._schema.returns) == 1 else (args[0], boxed)
