@@ -80,6 +80,29 @@ def test_operators_have_the_names_that_they_have_over_gloo(rank_pool):
     assert len(ours[0]) == 13
 
 
+def named_by_the_caller(rank, world_size, store, backend):
+    """Return the marks of collectives that the caller gives a name, and of the one after them."""
+    dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
+    one = torch.ones(2)
+    with profile(acc_events=True) as profiler:
+        with dist.record_comm("layer 1"):
+            dist.all_reduce(one)
+            dist.all_reduce(one, async_op=True).wait()
+            dist.send(one, 1) if rank == 0 else dist.recv(one, 0)
+        dist.all_reduce(one)
+    dist.destroy_process_group()
+    names = [event.name.replace(backend, "library") for event in profiler.events()]
+    return sorted(name for name in names if name.startswith(("layer", "library:")))
+
+
+@pytest.mark.timeout(200)
+def test_collectives_bear_the_name_that_the_caller_gives_them(rank_pool):
+    ours, gloo = (rank_pool(2).run(named_by_the_caller, backend) for backend in ("meshwright", "gloo"))
+
+    assert ours == [["layer 1"] * 3 + ["library:all_reduce"]] * 2
+    assert [names.count("layer 1") for names in gloo] == [3, 3]
+
+
 def backward_with_a_slow_peer(rank, world_size, store, folder):
     """Reduce gradients of a tiny model where rank 1 comes late: rank 0 waits inside its backward."""
     with group(rank, world_size, store):

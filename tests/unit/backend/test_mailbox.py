@@ -90,6 +90,16 @@ def test_a_receive_posted_while_its_message_comes_early_still_gets_it():
     mailbox.close()
 
 
+def test_a_message_that_has_not_come_has_no_source_and_says_so():
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
+    never = work(mailbox, ctypes.create_string_buffer(4), tag=8)
+    mailbox.receive(never)
+
+    with pytest.raises(RuntimeError, match=r"recv: source_rank\(\): only a receive that is done has a source"):
+        never.source_rank()
+    mailbox.close()
+
+
 class Leaving(ByHand):
     """A line whose other end may leave, with messages still to be read."""
 

@@ -3,8 +3,10 @@
 import json
 import random
 import time
+from datetime import timedelta
 
 import pytest
+import torch.distributed as dist
 
 from meshwright.backend.group.meeting import meet_ranks
 from meshwright.errors import InputError
@@ -24,6 +26,19 @@ def test_all_hear_what_all_say_and_answer():
 
     expected = [f"I am {r}" for r in range(3)], [f"{r} heard 3" for r in range(3)], ["0", "10", "20"]
     assert on_ranks(3, come) == [expected] * 3
+
+
+@pytest.mark.parametrize("kind", [dist.HashStore, dist.FileStore])
+def test_ranks_that_do_not_come_are_named(tmp_path, kind):
+    store = kind() if kind is dist.HashStore else dist.FileStore(str(tmp_path / "store"), 4)
+    store.set_timeout(timedelta(seconds=0.2))
+
+    def come(rank):
+        with pytest.raises(dist.DistStoreError, match=r"ranks 2, 3 of 4 did not join this group within 0\.2 s"):
+            meet_ranks(store, rank, 4, str, count)
+        return "refused"
+
+    assert on_ranks(2, come) == ["refused"] * 2
 
 
 @pytest.mark.parametrize("left", ["members", "all", "mixed"])

@@ -115,6 +115,12 @@ def group_of_one():
     made.shutdown()
 
 
+@pytest.mark.parametrize("rank", [-1, 2, 5])
+def test_a_rank_that_is_none_of_the_group_is_refused_before_it_waits_for_anybody(rank):
+    with pytest.raises(RuntimeError, match=f"rank {rank} of 2: expected 0 to 1"):
+        make_group(dist.HashStore(), rank, 2, LIMIT)
+
+
 @pytest.mark.parametrize(("name", "arguments"), calls_as_printed())
 def test_a_group_takes_each_overload_by_the_names_that_torch_prints_and_by_place(group_of_one, name, arguments):
     getattr(group_of_one, name)(**arguments).wait()

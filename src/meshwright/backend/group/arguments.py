@@ -125,8 +125,10 @@ def splits_of(tensor: Tensor, splits: Any, parts: int, what: str) -> list[int]:
         if size is None or size < 0:
             raise ArgumentError(f"{what}: split size {entry!r}: expected a number of rows, 0 or more")
         sizes.append(size)
-    if len(sizes) != parts or sum(sizes) != rows:
-        raise ArgumentError(f"{what}: split sizes {sizes} do not add up to {rows} rows over {parts} ranks")
+    if len(sizes) != parts:
+        raise ArgumentError(f"{what}: expected {parts} split sizes, one for each rank, got {len(sizes)}: {sizes}")
+    if sum(sizes) != rows:
+        raise ArgumentError(f"{what}: split sizes {sizes} do not add up to {rows} rows")
     row_bytes = tensor.numel() * tensor.element_size() // rows if rows else 0
     return [rows_of_rank * row_bytes for rows_of_rank in sizes]
 

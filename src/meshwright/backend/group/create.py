@@ -10,6 +10,7 @@ from torch._C._distributed_c10d import Store
 from ...device import accelerator_type, native_backend
 from ...errors import InputError
 from ...native import warn_once
+from ..faults.failures import ArgumentError
 from ..hosts.addresses import common_address, host_of_store, network_address
 from ..hosts.placement import Roster, call_roster, hosts_of
 from ..local.engine import GroupEngine, LocalEngine
@@ -35,9 +36,12 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
     """Return this rank's process group. Blocks until all its ranks have called it.
 
     `request` is torch's description of the group: a store that is theirs alone, rank, size and timeout; `options` are
-    the user's `pg_options`, GroupOptions or None. What is wrong on one rank is raised on all.
+    the user's `pg_options`, GroupOptions or None. What is wrong on one rank is raised on all, but for a rank that is
+    none of the group's, for which nobody waits: ArgumentError at once.
     """
     store, rank, size = request.store, request.group_rank, request.group_size
+    if not 0 <= rank < size:
+        raise ArgumentError(f"rank {rank} of {size}: expected 0 to {size - 1} (RANK and WORLD_SIZE, or the call)")
     timeout_s = request.timeout.total_seconds()
     store.set_timeout(request.timeout)
     for load in (

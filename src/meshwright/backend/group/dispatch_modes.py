@@ -5,8 +5,8 @@ therefore goes to the operator `torch.ops.c10d.*` that a group in C++ calls, and
 itself would look for a C++ backend; a mode of our own, below all others, takes it and makes the call. On fake tensors,
 whose mode lies below that one, nothing is moved, as over Gloo.
 
-Tensors that hold others (a subclass with a `__torch_dispatch__` of its own such as AsyncCollectiveTensor, a tensor under
-`torch.func.grad`) have no memory of their own: the dispatcher unwraps them, and the call is made on what they hold.
+Tensors that hold others (a subclass with a `__torch_dispatch__` of its own such as AsyncCollectiveTensor, a tensor
+under `torch.func.grad`) have no memory of their own: the dispatcher unwraps them, and calls are made on what they hold.
 """
 
 import functools

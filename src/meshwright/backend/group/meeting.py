@@ -103,7 +103,7 @@ def meet_ranks(store: Any, rank: int, size: int, say: Callable[[], str], answer:
 
     Each says what `say` returns, and answers to what all say with `answer`, which may be called more than once.
     InputError on all ranks where it is raised by `say` on one, with the rank in the message; TimeoutError, or torch's
-    DistStoreError, where a rank does not come within the store's timeout.
+    DistStoreError, where a rank does not come within the store's timeout, with that rank.
     """
     told = {"word": secrets.token_hex(16), "said": "", "refusal": ""}
     try:
@@ -122,20 +122,34 @@ def _hear_the_same(store: Any, rank: int, size: int, answer: Callable[[list[str]
     members, hearers = ([f"{key}/{peer}" for peer in range(size)] for key in (MEMBER, HEARD))
     timeout_s, start, told = store.timeout.total_seconds(), time.monotonic(), ""
     while True:
-        texts = _texts(store.multi_get(members))
+        texts = _texts(_all_of(store, members, timeout_s))
         digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
         words = [json.loads(text) for text in texts]
         said, refusals = ([word[key] for word in words] for key in ("said", "refusal"))
         if digest != told:
             told = digest
             store.set(f"{HEARD}/{rank}", json.dumps([digest, "" if any(refusals) else answer(said)]))
-        found = [json.loads(text) for text in _texts(store.multi_get(hearers))]
+        found = [json.loads(text) for text in _texts(_all_of(store, hearers, timeout_s))]
         if all(theirs == digest for theirs, _ in found):
             return _Heard(digest, said, refusals, [their_answer for _, their_answer in found])
         if time.monotonic() - start > timeout_s:
             others = ", ".join(str(peer) for peer in range(size) if found[peer][0] != digest)
             raise TimeoutError(f"ranks {others} of the group did not come within {timeout_s:g} s: an earlier try did")
         time.sleep(LOOK_S)
+
+
+def _all_of(store: Any, keys: Sequence[str], timeout_s: float) -> list[bytes]:
+    """Return what all ranks have set under their keys; DistStoreError that names those who have not in time."""
+    try:
+        return list(store.multi_get(keys))
+    except RuntimeError as error:  # a store of files raises no other
+        late: list[str] = []
+        with contextlib.suppress(RuntimeError):  # the store may be gone: that is the error then
+            late = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
+        if not late:
+            raise
+        who = f"rank{'s' * (len(late) > 1)} {', '.join(late)} of {len(keys)}"
+        raise dist.DistStoreError(f"{who} did not join this group within {timeout_s:g} s") from error
 
 
 def _texts(values: list[bytes]) -> list[str]:

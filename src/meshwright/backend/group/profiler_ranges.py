@@ -1,4 +1,5 @@
-"""Marks of collectives for torch.profiler: "meshwright:all_reduce", as Gloo and NCCL mark theirs.
+"""Marks of collectives for torch.profiler: "meshwright:all_reduce", as Gloo and NCCL mark theirs, or by the name that
+`torch.distributed.record_comm` gives them.
 
 A Python process group is not called through torch's dispatcher, so the profiler would see nothing of it. A caller that
 marks looks at the profiler's own flag first, which is all that a mark costs without one.
@@ -12,6 +13,7 @@ from torch.autograd.profiler import record_function
 from torch.futures import Future
 
 from .c10d_operators import OPERATOR_OF_CALL
+from .torch_compat import callers_name
 from .work import PendingWork
 
 LIBRARY = "meshwright"
@@ -21,7 +23,7 @@ def marked(name: str, call: Callable[..., object]) -> Callable[..., None]:
     """Return `call`, marked as a collective for which the thread that calls it is taken."""
 
     def recorded(*arguments: Any) -> None:
-        with record_function(_operator(name)), record_function(f"{LIBRARY}:{name}"):
+        with record_function(_operator(name)), record_function(_title(name)):
             call(*arguments)
 
     return recorded
@@ -32,7 +34,7 @@ def mark_until_done(name: str, work: PendingWork) -> None:
 
     The mark ends before any waiter of the work is woken, since that may end the profiler.
     """
-    mark: Any = record_function(f"{LIBRARY}:{name}")
+    mark: Any = record_function(_title(name))
     mark.__enter__()
     ended: Future[None] = Future()
     mark._call_end_callbacks_on_future(ended)
@@ -44,6 +46,11 @@ def mark_issue(name: str, work: PendingWork, submit: Callable[[PendingWork], Non
     with record_function(_operator(name)):
         mark_until_done(name, work)
         submit(work)
+
+
+def _title(name: str) -> str:
+    """Return the name that the caller gave its collectives (from torch 2.13 on), else the library's."""
+    return callers_name() or f"{LIBRARY}:{name}"
 
 
 def _operator(name: str) -> str:

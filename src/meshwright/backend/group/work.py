@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import profiler
 from torch.distributed import Work
 
 from ..faults.failures import WaitTimeout
 from ..local.sched import request_short_time_slice
 from .futures import WorkFuture, loaded_futures
+from .torch_compat import without_callers_name
 
 Tensors = Sequence[Any]  # the result of a Work: tensors, or lists of them
 
@@ -104,7 +106,10 @@ class PendingWork(OwnedWork):
     """
 
     def __init__(self, call: Callable[[], object], result: Tensors) -> None:
-        super().__init__()
+        if profiler._is_profiler_enabled:  # torch would mark a named work until it is gone; ours ends when it is done
+            without_callers_name(super().__init__)
+        else:
+            super().__init__()
         self._call: Callable[[], object] | None = call
         self._result = flat_tensors(result)
         self._gate = threading.Lock()  # held until the work is done

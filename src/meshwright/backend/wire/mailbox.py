@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from ..faults.failures import CollectiveError, CollectiveMismatch, WaitTimeout
+from ..faults.failures import ArgumentError, CollectiveError, CollectiveMismatch, WaitTimeout
 from ..group.futures import WorkFuture
 from ..group.signature import dtype_name
 from ..group.work import PendingWork
@@ -96,8 +96,9 @@ class P2PWork(PendingWork):
         return self.done
 
     def source_rank(self) -> int:
-        """Return the rank that a received message came from."""
-        assert self.source is not None
+        """Return the rank that a received message came from; ArgumentError where none has come."""
+        if self.source is None:
+            raise ArgumentError(f"{self.name}: source_rank(): only a receive that is done has a source")
         return self.source
 
     _source_rank = source_rank
