@@ -26,6 +26,7 @@ GREETING_S = 30.0  # for a stranger to say who it is
 MOST_STRANGERS = 512
 DESCRIPTOR_SHARE = 4  # strangers hold at most 1 / DESCRIPTOR_SHARE of the descriptors that this process may open
 STARVED_S = 0.01  # before another look, where there is no descriptor left and no stranger to close
+_STARVED = {errno.EMFILE, errno.ENFILE}
 _CLOSED = {errno.EINVAL, errno.EBADF}  # of accept: nobody listens any more
 
 
@@ -47,7 +48,8 @@ class HandshakeListener:
     """The strangers at a listening socket, which becomes non-blocking; `selector` is one that others use too.
 
     A greeting is whole with `greeting_bytes` bytes, or earlier if `is_whole` says so. Each stranger is first sent
-    `challenge_bytes` random bytes.
+    `challenge_bytes` random bytes. Where this process has no descriptor left for whom it lets in, it looks again for
+    `starving_s`, and then raises that error.
     """
 
     def __init__(
@@ -59,9 +61,11 @@ class HandshakeListener:
         patience_s: float = GREETING_S,
         is_whole: Callable[[bytes], bool] = lambda _: False,
         selector: selectors.BaseSelector | None = None,
+        starving_s: float = math.inf,
     ) -> None:
         self._server, self._greeting_bytes, self._challenge_bytes = server, greeting_bytes, challenge_bytes
         self._patience_s, self._is_whole = patience_s, is_whole
+        self._starving_s, self._starving_since_s = starving_s, math.inf
         self._strangers: dict[socket.socket, _Stranger] = {}  # the oldest first
         self.most = most_strangers()
         self._selector = selector or selectors.DefaultSelector()
@@ -120,13 +124,14 @@ class HandshakeListener:
         except BlockingIOError:
             return
         except OSError as error:  # it has gone again, or this process has no descriptor left
-            if error.errno in _CLOSED:
+            if error.errno in _CLOSED or (error.errno in _STARVED and self._has_starved()):
                 raise
             if self._strangers:
                 self._turn_away_the_oldest()
             else:
                 time.sleep(STARVED_S)
             return
+        self._starving_since_s = math.inf
         try:
             connection.setblocking(False)
             challenge = secrets.token_bytes(self._challenge_bytes)
@@ -138,6 +143,11 @@ class HandshakeListener:
         self._strangers[connection] = _Stranger(challenge, time.monotonic() + self._patience_s)
         if len(self._strangers) > self.most:
             self._turn_away_the_oldest()
+
+    def _has_starved(self) -> bool:
+        now_s = time.monotonic()
+        self._starving_since_s = min(self._starving_since_s, now_s)
+        return now_s - self._starving_since_s > self._starving_s
 
     def _hear(self, connection: socket.socket) -> Guest | None:
         stranger = self._strangers[connection]

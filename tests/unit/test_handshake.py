@@ -1,6 +1,7 @@
 """Strangers at a listening socket: few bytes, few connections, one deadline, and nobody else is held up by them."""
 
 import contextlib
+import errno
 import socket
 import struct
 import subprocess
@@ -11,6 +12,7 @@ import time
 import pytest
 import torch.distributed as dist
 
+from meshwright.backend.wire.transport import TransportError
 from meshwright.backend.wire.transport_tcp import TcpTransport
 from meshwright.handshake import MOST_STRANGERS, HandshakeListener, answer, exactly, guarded, prove
 
@@ -159,6 +161,46 @@ def test_strangers_leave_a_process_most_of_its_descriptors(limit):
             assert process.stdout.readline() == "b'name'\n"
         for stranger in crowd:
             stranger.close()
+
+
+STARVED = """
+import errno, os, resource, socket, sys, time
+from meshwright.handshake import HandshakeListener
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+server = socket.create_server(("127.0.0.1", 0))
+with HandshakeListener(server, 4, starving_s=0.2) as door:
+    own = []
+    while not own or own[-1] < 63:
+        own.append(os.dup(0))
+    print(server.getsockname()[1], flush=True)
+    try:
+        door.next(time.monotonic() + 10)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+"""
+
+
+def test_a_door_without_descriptors_raises_once_it_has_starved_for_as_long_as_told():
+    start_s = time.monotonic()
+    with subprocess.Popen([sys.executable, "-c", STARVED], stdout=subprocess.PIPE, text=True) as process:
+        waiting = socket.create_connection(("127.0.0.1", int(process.stdout.readline())))
+        said = process.stdout.readline()
+    waiting.close()
+
+    assert said == "EMFILE\n"
+    assert time.monotonic() - start_s < 9
+
+
+def test_a_rank_that_cannot_let_others_in_says_so_to_all(monkeypatch):
+    def starved(self, end_s):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(HandshakeListener, "next", starved)
+    store, said = dist.HashStore(), "rank 0 cannot let other ranks connect to it: [Errno 24] Too many open files"
+
+    with pytest.raises(TransportError) as raised:
+        TcpTransport(store, 0, 2, timeout_s=20)
+    assert str(raised.value) == store.get("meshwright/failed").decode() == said
 
 
 def greet(server, secret, found):

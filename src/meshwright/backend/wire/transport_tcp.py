@@ -27,6 +27,7 @@ from .transport_stream import HEADER, Deadline, IncomingState, StreamExchange, W
 
 GREETING = Struct("<32sI")  # the random word, the rank
 CONNECT_TIMEOUT_S = 300.0
+STARVING_S = 3.0  # without a descriptor for the connection of another rank
 LOOK_S = 0.5  # between two looks at whether another rank has given up
 
 
@@ -80,7 +81,12 @@ class TcpTransport:
                     raise TransportError(text) from None
                 self.connections[peer] = connection
                 connection.sendall(GREETING.pack(word, self.rank))
-            self._accept(server, word, deadline, lambda: _told(store, f"{prefix}/failed"))
+            try:
+                self._accept(server, word, deadline, lambda: _told(store, f"{prefix}/failed"))
+            except OSError as error:
+                text = f"rank {self.rank} cannot let other ranks connect to it: {error}"
+                store.set(f"{prefix}/failed", text)
+                raise TransportError(text) from None
         for connection in self.connections.values():
             send_promptly(connection)
             connection.setblocking(False)
@@ -90,7 +96,8 @@ class TcpTransport:
 
         `told` returns why another rank has given up, if one has.
         """
-        with HandshakeListener(server, GREETING.size, patience_s=deadline.left_s) as handshake:
+        patience_s = deadline.left_s
+        with HandshakeListener(server, GREETING.size, patience_s=patience_s, starving_s=STARVING_S) as handshake:
             while len(self.connections) < self.ranks - 1:
                 guest = handshake.next(time.monotonic() + min(deadline.left_s, LOOK_S))
                 if guest is None and deadline.left_s:
