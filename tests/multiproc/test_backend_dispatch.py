@@ -140,7 +140,7 @@ def test_modes_see_a_call_once_each_from_inside_out_and_may_change_its_tensors(r
     assert (gathered, total, still) == ([10.0, 20.0][:ranks], ranks, 3)
 
 
-def of_tensors_that_hold_others(rank, world_size, store):
+def of_tensors_that_hold_others(rank, world_size, store, per_host):
     """Return what collectives leave in a subclass of two tensors, in an AsyncCollectiveTensor, and under `grad`."""
     both = TwoTensor(torch.ones(2) * (rank + 1), torch.ones(2) * (rank + 3))
     late, received = TwoTensor(torch.ones(2), torch.ones(2) * 2), TwoTensor(torch.zeros(2), torch.zeros(2))
@@ -151,7 +151,7 @@ def of_tensors_that_hold_others(rank, world_size, store):
         dist.all_reduce(y)
         return (y * y).sum()
 
-    with group(rank, world_size, store):
+    with group(rank, world_size, store, per_host=per_host):
         dist.all_reduce(both)
         dist.all_reduce(late, async_op=True).wait()
         dist.all_gather(blocks, both + rank)
@@ -167,8 +167,9 @@ def of_tensors_that_hold_others(rank, world_size, store):
     return held, unfinished.tolist(), gradient.tolist(), plain.tolist()
 
 
-def test_a_tensor_that_holds_others_is_reduced_and_moved_in_what_it_holds(rank_pool):
-    (held, unfinished, gradient, plain), (held_of_1, *_) = rank_pool(2).run(of_tensors_that_hold_others)
+@pytest.mark.parametrize("per_host", [2, 1])
+def test_a_tensor_that_holds_others_is_reduced_and_moved_in_what_it_holds(rank_pool, per_host):
+    (held, unfinished, gradient, plain), (held_of_1, *_) = rank_pool(2).run(of_tensors_that_hold_others, per_host)
 
     assert held == [[3, 7], [2, 4], [3, 7], [4, 8], [0, 0]]
     assert held_of_1[-1] == [3, 7]

@@ -27,7 +27,7 @@ def shrunk(first=0):
 def bad_calls(rank):
     """Return calls that no group can make, by what is wrong; 2 ranks."""
     group = dist.group.WORLD
-    ones, canary = torch.ones(LONG), torch.zeros(LONG)
+    ones, canary, zeros = torch.ones(LONG), torch.zeros(LONG), torch._efficientzerotensor(4)
     halves = [torch.ones(3), torch.ones(3)]
     own = [55, 5] if rank == 0 else [5, 55]
     quantized = torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)
@@ -63,6 +63,11 @@ def bad_calls(rank):
         "a tensor without memory: all-reduce": lambda: dist.all_reduce(shrunk()),
         "a tensor without memory: broadcast": lambda: dist.broadcast(shrunk(), 0),
         "a view of a tensor without memory": lambda: dist.broadcast(shrunk(500), 0),
+        "zeros that take no memory: all-reduce": lambda: dist.all_reduce(zeros),
+        "zeros that take no memory: broadcast": lambda: dist.broadcast(zeros, 0),
+        "zeros that take no memory: all-gather": lambda: all_gather_single(
+            torch.ones(8), torch._efficientzerotensor(4)
+        ),
         "a sparse tensor": lambda: dist.broadcast(torch.ones(4).to_sparse(), 0),
         "a nested tensor": lambda: dist.all_to_all([torch.nested.nested_tensor([torch.ones(2)])] * 2, halves),
         "a nested tensor: broadcast": lambda: dist.broadcast(torch.nested.nested_tensor([torch.ones(2)]), 0),

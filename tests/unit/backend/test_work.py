@@ -3,11 +3,13 @@
 import threading
 import time
 import weakref
+from datetime import timedelta
 
 import pytest
 import torch
 from torch.distributed import Work
 
+from meshwright.backend.faults.failures import WaitTimeout
 from meshwright.backend.group.futures import load_futures
 from meshwright.backend.group.work import CollectiveWorker, DoneWork, OwnedWork, PendingWork, flat_tensors
 
@@ -30,6 +32,18 @@ def test_works_are_done_in_order_by_one_thread_after_the_other(worker):
     assert done == list(range(50))
     while not worker.idle:
         time.sleep(1e-4)
+
+
+@pytest.mark.parametrize("limit", [0.01, timedelta(seconds=0.01), 1])
+def test_a_wait_takes_a_limit_in_seconds_or_as_a_timedelta(worker, limit):
+    goes_on = threading.Event()
+    work = PendingWork(goes_on.wait, ())
+    worker.submit(work)
+
+    with pytest.raises(WaitTimeout, match="not done after (0.01|1) s"):
+        work.wait(limit)
+    goes_on.set()
+    assert work.wait(5)
 
 
 def test_callbacks_may_wait_for_later_works_one_inside_the_other(worker):

@@ -28,7 +28,7 @@ from .profiler_ranges import mark_issue, marked
 from .signature import COMPARISON, Signature
 from .tensors import operator_of
 from .torch_group import NAME, TorchGroup
-from .work import DONE, CollectiveWorker, PendingWork, Tensors
+from .work import DONE, CollectiveWorker, PendingWork, Tensors, limit_seconds
 
 Method = TypeVar("Method", bound=Callable[..., Work])
 PATIENCE_S = 0.05  # how long the caller of an asynchronous collective waits for it where no processor is free
@@ -236,9 +236,9 @@ class GroupBase(TorchGroup):
     def _set_sequence_number_for_group(self) -> None:
         """Do nothing: numbers start at one on every rank."""
 
-    def set_timeout(self, timeout: timedelta) -> None:
+    def set_timeout(self, timeout: timedelta | float) -> None:
         """Set the time that a collective may take before it names the rank that did not arrive."""
-        self._timeout_s = timeout.total_seconds()
+        self._timeout_s = limit_seconds(timeout)
         self._engine.set_timeout(self._timeout_s)
 
     _set_default_timeout = set_timeout
@@ -265,8 +265,8 @@ class GroupBase(TorchGroup):
         """
         if os.getpid() != self._pid and self.broken is not None:
             raise self.broken
-        limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        self._monitored.wait(self._timeout_s if limit_s is None else limit_s, name_all=wait_all_ranks)
+        limit_s = self._timeout_s if timeout is None else limit_seconds(timeout)
+        self._monitored.wait(limit_s, name_all=wait_all_ranks)
 
     def disown(self) -> None:
         """Refuse every call from now on, in a forked child: it would take its parent's place among the ranks."""

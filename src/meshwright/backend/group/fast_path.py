@@ -135,6 +135,8 @@ class PythonFastPath:
         for tensor in tensors:
             if type(tensor) is not Tensor and type(tensor) is not Parameter:
                 return False
+            if not torch._C._has_storage(tensor) or tensor._is_zerotensor():  # it holds another; it holds nothing
+                return False
             if not (tensor.is_cpu and tensor.layout == torch.strided) or tensor.is_nested or tensor.is_quantized:
                 return False
             if not tensor.is_contiguous() or tensor.is_neg():

@@ -29,6 +29,11 @@ def flat_tensors(tensors: Tensors) -> list[Tensor]:
     return [tensor for each in tensors for tensor in ([each] if isinstance(each, Tensor) else each)]
 
 
+def limit_seconds(limit: timedelta | float) -> float:
+    """Return a time limit in seconds; a number is seconds, as torch's groups in C++ take it."""
+    return limit.total_seconds() if isinstance(limit, timedelta) else float(limit)
+
+
 class OwnedWork(Work):
     """A Work that lives on in Python for as long as C++ owns it.
 
@@ -66,7 +71,7 @@ class DoneWork(OwnedWork):
         super().__init__()
         self._result = flat_tensors(result)
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
+    def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Return at once."""
         return True
 
@@ -161,9 +166,9 @@ class PendingWork(OwnedWork):
         if self._gate.acquire(timeout=seconds):
             self._gate.release()
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
+    def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Return when the work is done; raise its error, or WaitTimeout after `timeout` (if positive)."""
-        limit_s = timeout.total_seconds() if timeout is not None else 0.0
+        limit_s = limit_seconds(timeout) if timeout is not None else 0.0
         if self._finisher != threading.get_ident():  # else in a callback of its own future
             if not self._gate.acquire(timeout=limit_s if limit_s > 0 else -1):
                 raise WaitTimeout(f"the collective is not done after {limit_s:g} s")

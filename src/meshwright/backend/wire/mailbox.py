@@ -21,7 +21,7 @@ from typing import Any
 from ..faults.failures import ArgumentError, CollectiveError, CollectiveMismatch, WaitTimeout
 from ..group.futures import WorkFuture
 from ..group.signature import dtype_name
-from ..group.work import PendingWork
+from ..group.work import PendingWork, limit_seconds
 from ..hosts.placement import GroupMember
 from ..local.helper import load_helper
 from ..local.sched import request_short_time_slice
@@ -83,9 +83,9 @@ class P2PWork(PendingWork):
         call_back = partial(super()._call_back, future, before_callbacks)
         threading.Thread(target=call_back, name="meshwright-callback", daemon=True).start()
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
+    def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Return when the message has left, or has come."""
-        limit_s = timeout.total_seconds() if timeout is not None else 0.0
+        limit_s = limit_seconds(timeout) if timeout is not None else 0.0
         self._mailbox.drive(self, limit_s if limit_s > 0 else None)
         return super().wait()
 
