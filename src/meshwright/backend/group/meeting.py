@@ -139,7 +139,7 @@ def _hear_the_same(store: Any, rank: int, size: int, answer: Callable[[list[str]
 
 
 def _all_of(store: Any, keys: Sequence[str], timeout_s: float) -> list[bytes]:
-    """Return what all ranks have set under their keys; DistStoreError that names those who have not in time."""
+    """Return what all ranks have set under their keys; DistStoreError that names the late ranks."""
     try:
         return list(store.multi_get(keys))
     except RuntimeError as error:  # a store of files raises no other

@@ -1,5 +1,5 @@
-"""What torch 2.13 has and earlier ones have not: the names of two collectives, of which it warns by their old ones, and
-the name that a caller gives to collectives for the profiler (`torch.distributed.record_comm`).
+"""Names that came with torch 2.13: of two collectives, whose old names it warns of, and the one that a caller gives to
+collectives for the profiler (`torch.distributed.record_comm`).
 """
 
 from collections.abc import Callable
