@@ -1,11 +1,12 @@
-"""Marks of collectives for torch.profiler: "meshwright:all_reduce", as Gloo and NCCL mark theirs, or by the name that
-`torch.distributed.record_comm` gives them.
+"""Marks of collectives for torch.profiler: "meshwright:all_reduce", as Gloo and NCCL mark theirs, inside of one with the
+name that `torch.distributed.record_comm` gives them.
 
 A Python process group is not called through torch's dispatcher, so the profiler would see nothing of it. A caller that
 marks looks at the profiler's own flag first, which is all that a mark costs without one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,9 @@ def marked(name: str, call: Callable[..., object]) -> Callable[..., None]:
     """Return `call`, marked as a collective for which the thread that calls it is taken."""
 
     def recorded(*arguments: Any) -> None:
-        with record_function(_operator(name)), record_function(_title(name)):
+        with ExitStack() as marks:
+            for title in (_operator(name), *_titles(name)):
+                marks.enter_context(record_function(title))
             call(*arguments)
 
     return recorded
@@ -34,10 +37,11 @@ def mark_until_done(name: str, work: PendingWork) -> None:
 
     The mark ends before any waiter of the work is woken, since that may end the profiler.
     """
-    mark: Any = record_function(_title(name))
-    mark.__enter__()
     ended: Future[None] = Future()
-    mark._call_end_callbacks_on_future(ended)
+    for title in _titles(name):
+        mark: Any = record_function(title)
+        mark.__enter__()
+        mark._call_end_callbacks_on_future(ended)
     work.end_mark = partial(ended.set_result, None)
 
 
@@ -48,9 +52,11 @@ def mark_issue(name: str, work: PendingWork, submit: Callable[[PendingWork], Non
         submit(work)
 
 
-def _title(name: str) -> str:
-    """Return the name that the caller gave its collectives (from torch 2.13 on), else the library's."""
-    return callers_name() or f"{LIBRARY}:{name}"
+def _titles(name: str) -> Iterator[str]:
+    """Return the name that the caller gave its collectives, if any (from torch 2.13 on), and the library's."""
+    if given := callers_name():
+        yield given
+    yield f"{LIBRARY}:{name}"
 
 
 def _operator(name: str) -> str:
