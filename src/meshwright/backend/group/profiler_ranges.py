@@ -1,5 +1,6 @@
-"""Marks of collectives for torch.profiler: "meshwright:all_reduce", as Gloo and NCCL mark theirs, inside of one with the
-name that `torch.distributed.record_comm` gives them.
+"""Marks of collectives for torch.profiler: "meshwright:all_reduce", as Gloo and NCCL mark theirs.
+
+A name that `torch.distributed.record_comm` gives is a mark of its own around it.
 
 A Python process group is not called through torch's dispatcher, so the profiler would see nothing of it. A caller that
 marks looks at the profiler's own flag first, which is all that a mark costs without one.
