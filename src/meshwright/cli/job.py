@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FASTER_SHOWN = 5
 ADAMW = "adamw"
+ADAMWS = frozenset({ADAMW, "adamw-fused"})  # that what is written trains with
 # what an engine does of itself as it is written, or in place of what takes more; "" is a plan of our own
 WRITTEN = frozenset({("torchtitan", "chunked"), ("torchtitan", "compiled"), ("", "compiled")})
 MOST = ("loss", "whole")  # no engine's own way to the loss takes more
@@ -225,6 +226,8 @@ def _check_written(job: "Job", flag: str, engine: str) -> None:
         raise InputError(f"--{flag}: the job trains adapters alone, a plan all parameters")
     for name in HELD:
         value = getattr(job, name)
+        if value in ADAMWS:
+            continue
         if value and (engine, value) not in WRITTEN and (name, value) != MOST and not _is_single(name, value, engine):
             told = f"--{name} {value}" if name != "optimizer" else f"the optimiser {value}"
             raise InputError(f"--{flag}: the job has {told}, {WRITES[name]}")

@@ -12,7 +12,7 @@ from ..workload.recomputed import away_of, modules_of
 from .amounts import DAYS, SCALING, SHARE
 from .calibration import calibration_of, save_calibration
 from .help_format import Brief
-from .job import check_emit, check_engine, emit, plan_job, runnable_on
+from .job import ADAMWS, check_emit, check_engine, emit, plan_job, runnable_on
 from .options import PlanOptions
 from .plan_envelope import all_tokens, arithmetic
 from .plan_here import HERE, plan_here
@@ -155,7 +155,7 @@ def _check(given: PlanOptions) -> None:
         path = getattr(given, file)
         if path is not None and not path.parent.is_dir():  # before a search that takes a while
             raise InputError(f"--{file} {path}: no folder {path.parent} to write it in")
-    changed = "--lora-rank" if given.lora_rank else "--optimizer" if given.optimizer.lower() != "adamw" else ""
+    changed = "--lora-rank" if given.lora_rank else "--optimizer" if given.optimizer.lower() not in ADAMWS else ""
     told = ("recompute_modules", "activations_away", "weights", "loss")
     named = next((name for name in told if getattr(given, name)), "")
     changed = changed or (f"--{named.replace('_', '-')}" if named else "")

@@ -16,6 +16,7 @@ from .savings import SINGLE_MOMENTS, dtype_of
 # a name without case, folders and separators: words of who made it, the algorithm, words of how it is computed
 ADAM = r"(?:ao|apex|cpu|decoupled|deepspeed|distributed|fused|megatron|paged|torch)*adamw?"
 NAMES = (
+    (r"adamwtorchfused", "adamw-fused"),  # torch's, which adamw_torch has work on lists of tensors
     (rf"{ADAM}(?:32bit|anyprecision|apex|bnb|fused|hf|npu|pax|torch|xla)*|mcoredistributedoptim|hybridadam", "adamw"),
     (rf"{ADAM}(?:bnb|torch)?8bit", "adam8bit"),
     (r"(?:cpu|decoupled|deepspeed|fused|paged)*lionw?(?:32bit|pytorch)?", "lion"),

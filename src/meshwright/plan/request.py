@@ -21,7 +21,7 @@ from .analytic import Grid, Setting, book, price_layouts
 from .analytic.calibration import Calibration, calibrations, is_file, joined_calibrations
 from .analytic.conditions import LayoutCondition
 from .analytic.held_roles import UNPACKED, check_own
-from .analytic.optimizers import optimizer_assumed
+from .analytic.optimizers import LISTED, UPDATE_LISTED, optimizer_assumed
 from .analytic.price import DEFAULT_STACK, node_group_of
 from .analytic.recipes import recipes
 from .clusters.machines import cluster_by_name, node, on_nearest_nodes
@@ -77,7 +77,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         assumed += (f"{ADAPTED}: {trained / 1e6:,.4g} M parameters are trained",)
     assumed += _loss_assumed(request)
     assumed += (UNPACKED,) if request.weights.lower() in FROZEN_BYTES else ()
-    assumed += optimizer_assumed(request.optimizer)
+    assumed += optimizer_assumed(request.optimizer) + _update_assumed(request)
     cluster = cluster_by_name(
         catalogue,
         request.cluster,
@@ -150,6 +150,15 @@ def _loss_assumed(request: PlanRequest) -> tuple[str, ...]:
     c = conventions_of(book().described(stack), request.precision)
     parts = "an eighth of the logits" if c.loss_chunks > 1 else f"some rows of logits ({c.loss_rows:g} are counted)"
     return (f"{parts} at a time, as {stack} does today (--loss)",) if c.loss_chunks > 1 or c.loss_rows else ()
+
+
+def _update_assumed(request: PlanRequest) -> tuple[str, ...]:
+    """Return what is assumed of the update of a stack whose AdamW works on lists of tensors unless it is fused."""
+    stack = find_stack(request.stack)
+    if stack is None or request.lora_rank or request.optimizer.lower() not in LISTED:
+        return ()
+    listed = conventions_of(book().described(stack), request.precision).roots_at_once
+    return (UPDATE_LISTED,) if listed else ()
 
 
 def _no_peers(cluster: Cluster, catalogue: Catalogue) -> tuple[str, ...]:

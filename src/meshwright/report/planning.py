@@ -30,7 +30,8 @@ QUANTITIES = {
     "intra": "rate inside a node (one GPU to its peers, per direction)",
     "latency": "latency of a hop between nodes",
 }
-ON_HOST = {"host_bytes": "host memory", "pinned_bytes": "of it pinned"}  # terms of layouts that offload
+# terms that are shown where there are any: of layouts that offload, and of an update that is not fused
+AT_TIMES = {"host_bytes": "host memory", "pinned_bytes": "of it pinned", "update_bytes": "made by the update"}
 
 
 def show_study(console: Console, study: Study) -> None:
@@ -126,11 +127,11 @@ def show_row(console: Console, title: str, row: PricedLayout) -> None:
     table.add_column("", justify="right", no_wrap=True)
     p = row.predicted
     for name, value in row.terms.items():
-        if name in ON_HOST and not value:
+        if name in AT_TIMES and not value:
             continue  # nothing is offloaded
         unit = format_bytes if name.endswith("_bytes") else format_time
         table.add_row(
-            ON_HOST.get(name) or name.removesuffix("_bytes").removesuffix("_s").replace("_", " "), unit(value)
+            AT_TIMES.get(name) or name.removesuffix("_bytes").removesuffix("_s").replace("_", " "), unit(value)
         )
     table.add_row("MFU", "" if p.mfu is None else f"{p.mfu:.1%}")
     table.add_row("model TFLOP/s a GPU", f"{p.model_tflops_per_gpu:.4g}")

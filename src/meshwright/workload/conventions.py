@@ -57,7 +57,10 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     held_weight_bytes: Number = HALF_BYTES  # of a weight that a rank holds whole, copies for fp8 products included
     held_gradient_bytes: Number = SINGLE_BYTES  # of a gradient's sum over micro-batches
     gathers_matrix: Number = 0  # ZeRO 3: weights are gathered and gradients scattered a matrix at a time; 0: a layer
-    gradients_late: Number = 0  # a step of one micro-batch has no gradients before its backward
+    # a step of one micro-batch has no gradients before its backward. 0: it has; 1: all from there on; 2: each as it is
+    # made, on a rank whose gradients are all
+    gradients_late: Number = 0
+    roots_at_once: Number = 0  # the update makes the roots of all second moments at once (torch's AdamW on lists)
     sums_apart: Number = 0  # ZeRO 1: a rank's share of the summed gradients lies in a buffer of its own
     shares_single: Number = 0  # ZeRO 2, 3: a rank's share of the weights is in single precision, and the master copy
     low_input_bytes: Number = 1  # of what enters a product in 8 bits or fewer, as it is kept for backward
@@ -130,25 +133,30 @@ def engine(precision: str = "float32") -> Conventions:
 
 OWN = "meshwright"
 # PyTorch's FSDP2 and kernels of PyTorch: shares in single precision, inputs kept as they are, a loss of its own that
-# has the logits' softmax and two gradients in single precision at once
+# has the logits' softmax and two gradients in single precision at once. `zero_grad` drops gradients
+# (torch/optim/optimizer.py, set_to_none), and on GPUs AdamW works on lists of tensors unless it is asked to be fused
+# (_default_to_fused_or_foreach): so Trainer's adamw_torch, its default below torch 2.8
+# (huggingface/transformers:src/transformers/training_args.py), and LitGPT's and prime-rl's
 SHARDED = Conventions(
     host_weight_bytes=SINGLE_BYTES, shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1, logit_bytes=12,
-    spare_gradient_bytes=0, joined_adapters=0,
+    spare_gradient_bytes=0, joined_adapters=0, gradients_late=2, roots_at_once=1,
 )  # fmt: skip
 EVERY_SECOND = msgspec.structs.replace(  # the gate's activation is computed again
     SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12
 )
 TITAN_2024 = msgspec.structs.replace(EVERY_SECOND, selective_saves=3)  # compiled layers
 # torchtitan 0.3 computes output and loss of an eighth of the sequence at a time (components/loss.py,
-# ChunkedLossWrapper); it compiles only where asked to
-TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8)
+# ChunkedLossWrapper); it compiles only where asked to, and AdamW is fused (config, Optimizer.implementation)
+TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8, roots_at_once=0)
 # XLA computes softmax and its gradient again inside the products and sums that read them: there are logits as the
 # product returns them, and their gradient, which enters two products. Google's recipe of Llama 3.1 70B ran with 5 x
 # 8,192 tokens a chip of 32 GiB (AI-Hypercomputer/tpu-recipes:training/trillium), where single precision beside these
 # would be 29 GiB. Buffers get their places when a step is compiled: nothing is left over between them. Each weight is
 # gathered before its product and its gradient scattered after it (GSPMD, Xu et al. 2021, arXiv 2105.04663), and
 # gradients are a result of the backward: there are none before it
-XLA = msgspec.structs.replace(SHARDED, logit_bytes=2 * HALF_BYTES, gathers_matrix=1, gradients_late=1, fragments=0)
+XLA = msgspec.structs.replace(
+    SHARDED, logit_bytes=2 * HALF_BYTES, gathers_matrix=1, gradients_late=1, roots_at_once=0, fragments=0
+)
 # MaxText's remat_policy minimal_with_context keeps what products and attention return, by name
 # (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, minimal_policy; layers/moe.py has the names too)
 MAXTEXT = msgspec.structs.replace(XLA, selective_saves=2)
@@ -164,8 +172,8 @@ HALF_STATES = {
 IN_HALF = msgspec.structs.replace(SHARDED, **HALF_STATES)
 # torchtune: with dtype=bf16 "all activations, gradients and optimizer states are in bfloat16", and fp32 is the other
 # choice (recipes/full_finetune_single_device.py); its losses cut output and logits into eight parts
-# (torchtune/modules/loss/cross_entropy_loss.py, num_output_chunks)
-TORCHTUNE = msgspec.structs.replace(IN_HALF, loss_chunks=8)
+# (torchtune/modules/loss/cross_entropy_loss.py, num_output_chunks); AdamW is fused (recipes/configs)
+TORCHTUNE = msgspec.structs.replace(IN_HALF, loss_chunks=8, roots_at_once=0)
 # LitGPT under bf16-true: weights and AdamW's moments in half precision, logits as products return them, their softmax
 # and gradients alike (lit_gpt/utils.py, chunked_cross_entropy; finetune/lora.py)
 LITGPT = msgspec.structs.replace(IN_HALF, logit_bytes=4 * HALF_BYTES)
@@ -190,6 +198,7 @@ UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused los
 DEEPSPEED = msgspec.structs.replace(
     EAGER, shares_single=0, gradient_bytes=HALF_BYTES, held_gradient_bytes=HALF_BYTES,
     host_weight_bytes=HALF_BYTES, host_gradient_bytes=HALF_BYTES, host_beside=1, host_overlaps=1,
+    gradients_late=0, roots_at_once=0,  # buffers of its own, and FusedAdam (runtime/zero, ops/adam)
 )  # fmt: skip
 # Unsloth on models of transformers (unslothai/unsloth:unsloth/kernels): a norm is one kernel that keeps what enters it
 # (rms_layernorm.py); networks with adapters keep what enters them, gate and up, whose gradients lie in these, and the
@@ -209,7 +218,9 @@ STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("bloom", "sc21t1", "sc21t2", "mlmreadme", "before-2023"), UNFUSED),
     "deepspeed": DEEPSPEED,
     **dict.fromkeys(("accelerate", "fsdp"), EAGER),
-    **dict.fromkeys(("llama3paper", "in-2023"), SHARDED),
+    "in-2023": SHARDED,
+    # its report says nothing of how gradients lie or what the update makes (arXiv 2407.21783, 3.3)
+    "llama3paper": msgspec.structs.replace(SHARDED, gradients_late=0, roots_at_once=0),
     "pax": XLA,
     "maxtext": MAXTEXT,
     "automodel": IN_HALF,
@@ -229,7 +240,8 @@ STACKS = {  # published ones that do otherwise than most
     "mlperf_8b": Conventions(bucket=768_000_000),
     "titan": TITAN_2024,
     "torchtitan": TITAN,
-    "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
+    # its loss works in place, and its DecoupledAdamW on one tensor at a time (mosaicml/composer:composer/optim)
+    "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES, roots_at_once=0),
     # PyTorch reduces gradients in the type of the computation, where no other is asked for
     **dict.fromkeys(("fms", "sharded-since-2024"), msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES)),
 }

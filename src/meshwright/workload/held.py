@@ -175,12 +175,56 @@ def moments(k: KeptActivations, w: Gathered, *, once: Flag) -> Held:
     found: tuple[Moment, ...] = (
         Moment(k.activations, k.logits, w.loss),
         Moment(k.activations - k.last, 0, k.again + k.widest + w.last),
-        Moment(k.first, 0, k.widest + w.first + late),
+        Moment(k.first, 0, k.widest + w.first, gradients=late),
     )
     if w.halves is not None:
         begin, end = w.halves
         found += (Moment(where(begin > 0, k.activations, 0), 0, begin), Moment(where(end > 0, k.beside, 0), 0, end))
     return Held(states._replace(gradients=states.gradients - late), found)
+
+
+class Update(NamedTuple):
+    """Bytes of gradients and of the optimiser's step on a rank, of a stack of which peaks alone are known."""
+
+    late: Number  # gradients that no step of one micro-batch has before its backward has made them
+    output: Number  # of these, what the last layer's backward finds: of the output's matrix, or all
+    scratch: Number  # while the optimiser steps
+
+
+def update(
+    s: States, p: Counts, split: SplitDegrees, c: Conventions, *, output: Number, single: Flag, offload: Number
+) -> Update:
+    """Return what an optimiser's step and the backward before it make, on a rank with `output` weights of an output.
+
+    `single`: one rank's gradients are all; `offload` as in `states`. PyTorch's `zero_grad` drops gradients, autograd
+    makes new ones. But DistributedDataParallel's buckets stay (torch/nn/parallel/distributed.py), and FSDP2's shares
+    are made on the stream of their reduce-scatter, whose blocks no other stream gets
+    (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce): both count throughout. AdamW on a list
+    of all parameters makes the roots of their second moments, as large as one of its two moments
+    (torch/optim/adam.py, _multi_tensor_adam).
+    """
+    at_once, each = c.gradients_late == 1, (c.gradients_late == 2) & single & (split.zero == 0)
+    late = where(at_once | each, s.gradients, 0)
+    moment = (c.optimizer_bytes - c.master_bytes) / 2 * c.trained
+    stepped = where(offload > 0, 0, where(split.zero >= 1, p.own, p.held))
+    return Update(late, where(at_once, late, late * output / p.held), c.roots_at_once * moment * stepped)
+
+
+def moments_at_peaks(at: Moment, first: Number, logits: Number, s: States, u: Update, *, once: Flag) -> Held:
+    """Return what a rank of a stack holds of which peaks alone are known, and when it may hold most.
+
+    In the loss's backward with all activations, in the last layer's (`at`), in the first layer's, which keeps `first`,
+    and in the optimiser's step, beside all gradients. `once`: a step has one micro-batch, and no gradients before it.
+    """
+    late, output = where(once, u.late, 0), where(once, u.output, 0)
+    in_layer = s.passing + at.working
+    last = Moment(at.activations, 0, in_layer, gradients=output)
+    found: tuple[Moment, ...] = (Moment(at.activations, logits, s.passing), last)
+    if np.any(late):
+        found += (Moment(first, 0, in_layer, gradients=late),)
+    if np.any(u.scratch):
+        found += (Moment(0, 0, 0, u.scratch, late),)
+    return Held(s._replace(gradients=s.gradients - late), found)
 
 
 class Peak(NamedTuple):
@@ -192,13 +236,14 @@ class Peak(NamedTuple):
     activations: Number
     logits: Number
     working: Number
+    update: Number = 0
     host: Number = 0
     pinned: Number = 0
 
     @property
     def allocated(self) -> Number:
         """Bytes of live tensors."""
-        return sum(self[:6])
+        return sum(self[:7])
 
 
 def peak(ranks: Iterable[Held]) -> Peak:
@@ -206,13 +251,14 @@ def peak(ranks: Iterable[Held]) -> Peak:
     best: Sequence[Number] = ()
     most, host, pinned = np.asarray(0.0), np.asarray(0), np.asarray(0)
     for rank in ranks:
-        terms = (*rank.states[:3], *_fullest(rank.moments))
+        states, at = rank.states, _fullest(rank.moments)
+        terms = (states.parameters, states.gradients + at.gradients, states.optimizer, *at[:4])
         bytes_ = sum(terms)
         best = _better(bytes_ > most, terms, best) if best else terms
         most = np.maximum(bytes_, most)
-        host, pinned = np.maximum(rank.states.host, host), np.maximum(rank.states.pinned, pinned)
-    parameters, gradients, optimizer, activations, logits, working = best
-    return Peak(parameters, gradients, optimizer, activations, logits, working, host, pinned)
+        host, pinned = np.maximum(states.host, host), np.maximum(states.pinned, pinned)
+    parameters, gradients, optimizer, activations, logits, working, made = best
+    return Peak(parameters, gradients, optimizer, activations, logits, working, made, host, pinned)
 
 
 def _fullest(moments: Sequence[Moment]) -> Moment:

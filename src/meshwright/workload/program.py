@@ -138,6 +138,8 @@ class Moment(NamedTuple):
     activations: Number  # kept for backward
     logits: Number
     working: Number  # of the layer at work: gradients, what is computed again, weights that are gathered for it
+    update: Number = 0  # what the optimiser makes while it steps
+    gradients: Number = 0  # of the weights, what is not there throughout a step
 
 
 class Held(NamedTuple):

@@ -536,7 +536,7 @@ def test_a_budget_of_less_than_a_step_is_asked_for_its_unit(capsys, more):
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        ("adamw_torch_fused", "adamw"),
+        ("adamw_torch_fused", "adamw-fused"),
         ("paged_adamw_8bit", "paged-adam8bit"),
         ("adamw8bit", "adam8bit"),
         ("paged_adamw_32bit", "paged-adamw-fp32"),

@@ -144,7 +144,8 @@ ZERO = '{{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {{"stage": 2
 @pytest.mark.parametrize(
     ("name", "text", "optimizer"),
     [
-        *[("trl.sh", f"{TRL} --optim {named}", "") for named in ("adamw_torch_fused", "paged_adamw_32bit", "adamw_hf")],
+        *[("trl.sh", f"{TRL} --optim {named}", "") for named in ("adamw_torch", "paged_adamw_32bit", "adamw_hf")],
+        ("trl.sh", f"{TRL} --optim adamw_torch_fused", "adamw-fused"),
         ("trl.sh", f"{TRL} --optim adamw_8bit", "adam8bit"),
         ("trl.sh", f"{TRL} --optim paged_adamw_8bit", "paged-adam8bit"),
         ("trl.sh", f"{TRL} --optim paged_lion_32bit", "paged-lion"),

@@ -80,7 +80,7 @@ def test_the_fullest_rank_counts_at_the_moment_at_which_it_holds_most():
     first = Held(States(10, 10, 10, host=7), (Moment(5, 0, 1), Moment(0, 9, 0)))
     second = Held(States(10, 10, 10, host=3), (Moment(5, 0, 1), Moment(5, 4, 0)))
 
-    assert peak([first, second]) == (10, 10, 10, 0, 9, 0, 7, 0)
+    assert peak([first, second]) == (10, 10, 10, 0, 9, 0, 0, 7, 0)
     assert peak([second]).allocated == 39
 
 

@@ -69,6 +69,10 @@ class Needed(Protocol):
         """Of those, logits, their copies and gradients."""
 
     @property
+    def update_bytes(self) -> Number:
+        """Of those, what the optimiser makes while it steps, which a fused one does not."""
+
+    @property
     def card_bytes(self) -> Number:
         """The memory that the driver shows as used."""
 
@@ -85,7 +89,7 @@ def fit_verdicts(needed: Needed, capacity_bytes: Number, trust: MemoryTrust) -> 
     split = needed.reserved_bytes - needed.allocated_bytes
     most = (needed.allocated_bytes + (1.0 - trust.given_back) * split) * (1.0 + trust.above) + beside
     spared = trust.spared_states * (needed.gradients_bytes + needed.optimizer_bytes)
-    spared = spared + trust.spared_logits * needed.logits_bytes
+    spared = spared + trust.spared_logits * needed.logits_bytes + needed.update_bytes
     least = np.minimum(needed.allocated_bytes * (1.0 - trust.below), needed.allocated_bytes - spared)
     kept = needed.parameters_bytes + (1.0 - trust.spared_states) * needed.optimizer_bytes
     least = np.maximum(least, kept) + beside

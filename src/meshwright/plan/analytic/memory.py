@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...workload.conventions import LOGIT_GRADIENT_BYTES
-from ...workload.held import Gathered, KeptActivations, Peak, gathered, moments, peak
+from ...workload.held import Gathered, KeptActivations, Peak, Update, gathered, moments, moments_at_peaks, peak, update
 from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
 from .distinct import IN_FLIGHT, KEPT, KEPT_CAST, STATES, by_facts, once_each, once_each_in_turn
@@ -54,6 +54,7 @@ class MemoryTerms:
     activations_bytes: Number
     logits_bytes: Number
     working_bytes: Number
+    update_bytes: Number  # what the optimiser makes while it steps
     host_bytes: Number  # of a rank, in the memory of its host: on the rank that has most there
     pinned_bytes: Number
 
@@ -63,6 +64,7 @@ class Weights(NamedTuple):
 
     freed: Gathered | None  # of an engine that frees what it has used
     peak: States | None  # of others
+    update: Update | None = None  # of such an engine, what its optimiser's step makes
     matrix: Number = 0.0  # the gradient of its largest matrix
 
 
@@ -72,6 +74,7 @@ class Activations(NamedTuple):
     freed: KeptActivations | None
     peak: Moment | None  # in the last layer, but for gathered weights
     logits: Number  # at the loss, of such an engine
+    first: Number = 0.0  # in the backward of its first layer
     away: Number = 0.0  # in the memory of its host
 
 
@@ -138,7 +141,9 @@ def _least(c: Coefficients, weights: Weights) -> Number:
     """Return the bytes of one rank's states, without gradients that may come at the end of a step."""
     ways = []
     if weights.peak is not None:
-        ways.append(weights.peak.parameters + weights.peak.gradients * (c.steps_early == 0) + weights.peak.optimizer)
+        late = weights.update.late if weights.update else 0.0
+        gradients = (weights.peak.gradients - late) * (c.steps_early == 0)
+        ways.append(weights.peak.parameters + gradients + weights.peak.optimizer)
     if weights.freed is not None:
         states = weights.freed.states
         ways.append(sum((states.parameters, states.gradients - weights.freed.late, states.optimizer)))
@@ -185,15 +190,17 @@ def _weights(
 ) -> Weights:
     counts = counts_of(model, grid, load, shard)
     held = states_of(machine, c, grid, counts, shard)
-    early = c.frees_early > 0
+    early, single = c.frees_early > 0, grid.dp * grid.cp == 1
+    output = model.vocab * model.hidden / grid.tp * load.output
+    made = update(held, counts, grid, c, output=output, single=single, offload=grid.offload)
     if not np.any(early):
         table = model.vocab * model.hidden / grid.tp * np.minimum(load.embedding + load.output, 1.0)
-        return Weights(None, held, c.held_gradient_bytes * c.trained * np.maximum(counts.matrix, table))
+        return Weights(None, held, made, c.held_gradient_bytes * c.trained * np.maximum(counts.matrix, table))
     come = gathered(
         held, counts, grid, layers=load.layers, alone=experts_alone(model, grid, shard),
-        single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
+        single=single, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
     )  # fmt: skip
-    return Weights(come, None if np.all(early) else held)
+    return Weights(come, None if np.all(early) else held, made)
 
 
 def _activations(c: Coefficients, load: RankLoad, layers: LayerBytes) -> Activations:
@@ -202,6 +209,7 @@ def _activations(c: Coefficients, load: RankLoad, layers: LayerBytes) -> Activat
         freed=_kept(load, layers) if np.any(early) else None,
         peak=None if np.all(early) else _at_peak(load, layers),
         logits=load.output * layers.logits,
+        first=_largest(load, layers.kept),
         away=load.in_flight * _sum(load, layers.away),
     )
 
@@ -248,35 +256,40 @@ def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -
     """Return what one rank holds, and when it may hold most."""
     own = moments(kept.freed, weights.freed, once=once) if kept.freed and weights.freed else None
     others = None
-    if kept.peak and weights.peak:
-        states = _beside(c, weights.peak, weights.matrix, kept, once=once)
-        others = _moments(kept.peak, kept.logits, states, late=(c.gradients_late > 0) & once)
+    if kept.peak and weights.peak and weights.update:
+        held, made = _beside(c, weights.peak, weights.update, weights.matrix, kept, once=once)
+        others = moments_at_peaks(kept.peak, kept.first, kept.logits, held, made, once=once)
     if own is None or others is None:
         found = own or others
         assert found is not None  # an engine frees early or does not
         return found
     early = c.frees_early > 0
-    rest = others.moments + others.moments[-1:] * (len(own.moments) - len(others.moments))
+    most = max(len(own.moments), len(others.moments))
+    of_own, rest = (found.moments + found.moments[-1:] * (most - len(found.moments)) for found in (own, others))
     return Held(
         States(*(np.where(early, *pair) for pair in zip(own.states, others.states, strict=True))),
         tuple(
             Moment(*(np.where(early, *pair) for pair in zip(*both, strict=True)))
-            for both in zip(own.moments, rest, strict=True)
+            for both in zip(of_own, rest, strict=True)
         ),
     )
 
 
-def _beside(c: Coefficients, held: States, matrix: Number, kept: Activations, *, once: Flag) -> States:
+def _beside(
+    c: Coefficients, held: States, made: Update, matrix: Number, kept: Activations, *, once: Flag
+) -> tuple[States, Update]:
     """Return states with the activations that lie in the host's memory beside them, whose pages are pinned.
 
-    Gradients that are used up at once, in a step of one micro-batch, are there for a `matrix` at a time.
+    Gradients that are used up at once, in a step of one micro-batch, are there for a `matrix` at a time, and so is
+    what the optimiser's steps make.
     """
     if np.any(kept.away):
         held = held._replace(host=held.host + kept.away, pinned=held.pinned + kept.away)
     if not np.any(c.steps_early):
-        return held
+        return held, made
     brief = (c.steps_early > 0) & once
-    return held._replace(gradients=np.where(brief, np.minimum(held.gradients, matrix), held.gradients))
+    gradients = np.where(brief, np.minimum(held.gradients, matrix), held.gradients)
+    return held._replace(gradients=gradients), Update(*(np.where(brief, 0.0, one) for one in made))
 
 
 def _kept(load: RankLoad, layers: LayerBytes) -> KeptActivations:
@@ -317,7 +330,7 @@ def _largest(load: RankLoad, layers: list[Number]) -> Number:
 
 def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
     """Return the terms of a rank with what the allocator holds besides and the card shows."""
-    moving = found.activations + found.logits + found.working
+    moving = found.activations + found.logits + found.working + found.update
     split = np.where(np.greater(c.fragments, 0), np.minimum(SPLIT_BYTES, moving / 2.0), 0.0)
     reserved = found.allocated + c.fragments * moving + split
     groups = 1.0 * (grid.tp > 1) + (grid.pp > 1) + (grid.dp > 1) + (grid.cp > 1) + (grid.ep > 1)
@@ -331,6 +344,7 @@ def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
         activations_bytes=found.activations,
         logits_bytes=found.logits,
         working_bytes=found.working,
+        update_bytes=found.update,
         host_bytes=found.host,
         pinned_bytes=found.pinned,
     )
@@ -354,12 +368,3 @@ def _at_peak(load: RankLoad, layers: LayerBytes) -> Moment:
     if np.any(layers.further):
         activations = activations + load.output * layers.further * load.at_once[0].outputs
     return Moment(activations, 0.0, _largest(load, layers.working))
-
-
-def _moments(at: Moment, logits: Number, held: States, *, late: Flag) -> Held:
-    """Return what such a rank holds at the loss, and in its last layer: `late` gradients are there only then."""
-    come = held.gradients * late
-    backward = at._replace(working=held.passing + at.working + come)
-    return Held(
-        held._replace(gradients=held.gradients - come), (Moment(at.activations, logits, held.passing), backward)
-    )

@@ -10,12 +10,15 @@ ADAM_BYTES = 8.0  # of a parameter's two moments in single precision
 STATE_PASSES = 2.0  # an update reads and writes the moments
 # bytes of a parameter's moments beside its master copy
 MOMENTS = {
-    **{"adamw": 8.0, "adam": 8.0, "adamw-fp32": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0, "lion": 4.0, "muon": 4.0},
+    **{"adamw": 8.0, "adam": 8.0, "adamw-fused": 8.0, "adamw-fp32": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0},
+    **{"lion": 4.0, "muon": 4.0},
     **{"sgd-momentum": 4.0, "adafactor": 0.0, "sgd": 0.0},
 }
 PAGED, EARLY = "paged-", "-in-backward"  # what may stand before a name, and after it
 MOMENTS |= {f"{PAGED}{name}": MOMENTS[name] for name in ("adamw", "adamw-fp32", "adam8bit", "lion")}  # bitsandbytes'
-AS_HELD = frozenset({"adamw", "adam"})  # moments in the type that the stack gives them
+AS_HELD = frozenset({"adamw", "adam", "adamw-fused"})  # moments in the type that the stack gives them
+LISTED = frozenset({"adamw", "adam"})  # torch's, which works on lists of tensors where its stack does not fuse it
+UPDATE_LISTED = "torch's AdamW is not fused: it makes roots of all second moments at once (--optimizer adamw-fused)"
 FOLLOWING = frozenset({"lion", "muon", "sgd-momentum"})  # moments have the type of the weights, as AdamW's
 MUON = "muon"  # has one moment of a layer's matrices; embedding and output are AdamW's, as in all that implement it
 FREE = {MUON: "Muon's products of matrices take no time"}
@@ -52,6 +55,7 @@ def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[st
     plain = name.lower().removesuffix(EARLY)
     paged, base = plain.startswith(PAGED), plain.removeprefix(PAGED)
     found = {"steps_early": 1.0} if early else {}
+    found |= {} if plain in LISTED else {"roots_at_once": 0.0}
     if base in AS_HELD:
         return found | ({"paged_bytes": min(optimizer_bytes, ADAM_BYTES)} if paged else {})
     if optimizer_bytes < ADAM_BYTES and base in FOLLOWING:

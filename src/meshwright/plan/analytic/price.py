@@ -127,6 +127,7 @@ class StepPrices:
     activations_bytes: Array
     logits_bytes: Array
     working_bytes: Array
+    update_bytes: Array  # what the optimiser makes while it steps
     host_bytes: Array
     pinned_bytes: Array  # of those in the host's memory
 

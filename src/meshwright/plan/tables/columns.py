@@ -53,7 +53,7 @@ INPUTS = {
     "recompute_modules": "what selective computes again: core_attn, layernorm, mla_up_proj, moe_act, mlp, moe, ...",
     "offload": "what lives in the memory of the GPUs' hosts: none, optimizer, parameters (none)",
     "precision": "of the products: bf16, fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32 (bf16)",
-    "optimizer": "adamw, adamw-fp32, adamw-bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
+    "optimizer": "adamw, adamw-fused, -fp32, -bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
     "weights": "held as fp32, as bf16 without a master copy, frozen as nf4, nf4-nested, int4, int8 (as by the stack)",
     "loss": "logits: whole, compiled, chunked in 8 parts, fused with the output (what the stack does)",
     "overlap": "what computation hides: none, or some of tp, dp, pp, ep, as tp+dp (what the stack does)",

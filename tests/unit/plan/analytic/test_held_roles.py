@@ -153,7 +153,7 @@ def test_moments_follow_weights_in_half_precision():
     assert optimizer_roles("lion", 12.0, where="x")["optimizer_bytes"] == 8
     assert optimizer_roles("lion", 4.0, where="x")["optimizer_bytes"] == 2
     assert optimizer_roles("adam8bit", 4.0, where="x")["optimizer_bytes"] == 2
-    assert optimizer_roles("adamw-fp32", 4.0, where="x") == {"optimizer_bytes": 8, "optimizer*": 1}
+    assert optimizer_roles("adamw-fp32", 4.0, where="x") == {"optimizer_bytes": 8, "optimizer*": 1, "roots_at_once": 0}
     assert optimizer_roles("adamw-fp32", 12.0, where="x")["optimizer_bytes"] == 12  # beside weights that are copies
 
 

@@ -253,7 +253,7 @@ ENTRY = 2 * 4096 * 4096 * 2  # bytes of what enters a layer: two sequences of 4,
 
 
 def away(text, *names, **given):
-    told = setting(stack="torchtitan", global_batch=2, **given)
+    told = setting(stack="torchtitan", global_batch=4, **given)
     return terms(told, text)[0], terms(replace(told, away=names), text)[0]
 
 
