@@ -499,6 +499,15 @@ def test_a_loss_in_parts_is_torchtitans_own_and_is_emitted(tmp_path, capsys):
     assert (tmp_path / "out.py").exists()
 
 
+def test_a_fused_adamw_is_what_is_written_of_a_job_anyway(tmp_path, capsys):
+    (tmp_path / "trl.sh").write_text(TRL + "--optim adamw_torch_fused")
+
+    found = planned(tmp_path, capsys, "trl.sh", "--emit", "accelerate", "--emit-to", str(tmp_path / "out.yaml"))
+
+    assert found["job"]["optimizer"] == "adamw-fused"
+    assert (tmp_path / "out.yaml").exists()
+
+
 def test_the_planner_knows_every_name_that_readers_give():
     assert {ours for _, ours in NAMES} | set(BY_BITS.values()) - {""} <= set(MOMENTS)
     assert optimizer_named("SGD", momentum=0.9) in MOMENTS
