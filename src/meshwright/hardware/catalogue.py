@@ -187,6 +187,16 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             else replace(node, accelerator=self.shown_key(node.accelerator), gpus=gpus)
         )
 
+    def socket_memory_rate(self, accelerator: str) -> tuple[float, str] | None:
+        """Return the rate in bytes per second of one socket's memory beside a GPU that drivers list, and of which node.
+
+        That is the first type with this accelerator whose processors are known; None where there is none.
+        """
+        for key, node in self.nodes.items():
+            if node.host_memory_rate and self.shown_key(node.accelerator) == accelerator:
+                return node.host_memory_rate.number / node.numa_nodes.number, key
+        return None
+
     def by_pci_id(self, pci_id: str) -> str | None:
         """Return the key of the accelerator with a PCI id such as "10de:2330"; None if it is not known."""
         return next((key for key, a in self.accelerators.items() if pci_id in a.pci_ids), None)

@@ -20,7 +20,7 @@ ONCE_BYTES, SINGLE_BYTES = 6.0, 4.0  # an update's gradient read and its weight 
 ADDED_BYTES = 12.0  # a gradient, where FSDP2 adds those of micro-batches up on the host: two read, one written
 MEMORY_SHARE = 0.46  # of the rate of the host's memory
 LINK_SHARE = 0.8  # of the link's; assumed: 80 to 90 % are common on PCIe and NVLink-C2C alike
-ASSUMED_MEMORY_RATE = 50e9  # a GPU's share of its host's memory, where the catalogue does not know it
+ASSUMED_MEMORY_RATE = 50e9  # a GPU's share of its host's memory, where no processor beside such a GPU is known
 ASSUMED_LINK_RATE = 16e9  # PCIe 3, the slowest of them
 STATES_AWAY = (
     "offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's, whose update has "
@@ -48,6 +48,7 @@ class HostFigures(NamedTuple):
     link_rate: float | None  # of one GPU to it
     memory_rate: float | None  # of its memory
     memory_bytes: float | None
+    like: str = ""  # the node whose processors these are taken to have, where their own memory's rate is not known
 
     def of_gpu(self, used: int, gpus: int) -> HostShare:
         """Return the share of one of the `used` of a node's `gpus`, as fields of `Machine`; assumed if not known."""
@@ -67,9 +68,10 @@ class HostFigures(NamedTuple):
             told.append(
                 f"offload: the link of a GPU to its host is not known; assumed {format_rate(ASSUMED_LINK_RATE)}"
             )
-        if states and not self.memory_rate:
-            rate = format_rate(ASSUMED_MEMORY_RATE)
-            told.append(f"offload: the rate of the hosts' memory is not known; assumed {rate} a GPU")
+        if states and (self.like or not self.memory_rate):
+            rate = f"{format_rate(self.memory_rate or ASSUMED_MEMORY_RATE)} a {'node' if self.like else 'GPU'}"
+            rate += f", of processors as in {self.like}, all of it for this job" if self.like else ""
+            told.append(f"offload: the rate of the hosts' memory is not known; assumed {rate}")
         if not self.memory_bytes:
             told.append(
                 "offload: the size of the hosts' memory is not known, and what lies there is not held against it"

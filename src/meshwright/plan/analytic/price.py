@@ -404,9 +404,15 @@ def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:
 
 
 def _host(group: NodeGroup) -> HostFigures:
-    return HostFigures(
-        group.host_bandwidth_bytes_per_s, group.host_memory_bandwidth_bytes_per_s, group.host_memory_bytes
-    )
+    """Return what is known of a node's host; its memory's rate, if it does not say it, is that of sockets as elsewhere.
+
+    A rented part of a node shares its socket's channels with others, and may use what those leave.
+    """
+    rate, like = group.host_memory_bandwidth_bytes_per_s, ""
+    found = None if rate else load_catalogue().socket_memory_rate(group.gpu.model)
+    if found:
+        rate, like = found[0] * group.numa_nodes, found[1]
+    return HostFigures(group.host_bandwidth_bytes_per_s, rate, group.host_memory_bytes, like)
 
 
 def precision_named(text: str, *, flag: str = "--precision") -> str:

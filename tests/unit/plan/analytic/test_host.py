@@ -125,6 +125,24 @@ def test_weights_without_a_master_copy_lie_on_the_host_once_and_cross_in_half_pr
     assert told["optimizer_s"] == pytest.approx(single["optimizer_s"] * 14 / 30, rel=0.02)
 
 
+def test_a_host_whose_memory_rate_is_not_known_updates_as_the_sockets_of_a_known_node_beside_such_gpus():
+    given = setting("dgx-h100", gpus=1)
+    whole, layout = given.cluster.groups[0], Layout.parse(STATES)
+
+    def update(rate, sockets):
+        group = replace(whole, host_memory_bandwidth_bytes_per_s=rate, numa_nodes=sockets)
+        prices = price_layouts(at := replace(given, cluster=replace(given.cluster, groups=(group,))), Grid.of([layout]))
+        told = performance(at, prices, 0, layout).not_modelled
+        return prices.terms(0)["optimizer_s"], [text for text in told if "rate of the hosts' memory" in text]
+
+    said, one, both = update(614.4e9, 2), update(None, 1), update(None, 2)
+
+    assert both[0] == pytest.approx(said[0])
+    assert one[0] > 1.5 * both[0]  # the weights' way back takes as long as before
+    assert said[1] == []
+    assert "307 GB/s a node, of processors as in dgx-h100" in one[1][0]
+
+
 def test_what_a_host_cannot_hold_does_not_fit():
     given = setting("gh200", model="llama3-70b", stack="deepspeed")
     grid = Grid.of([Layout.parse(WEIGHTS)])
