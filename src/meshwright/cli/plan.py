@@ -60,7 +60,7 @@ OFTEN = (
     help="adamw (default), adamw-bf16, adam8bit, muon, ...",
 )
 @click.option("--weights", metavar="NAME", help="As held: fp32, bf16, under adapters nf4, int4, int8.")
-@click.option("--loss", metavar="NAME", help="Of logits: whole, compiled, chunked, fused.")
+@click.option("--loss", metavar="NAME", help="Of logits: whole, compiled, half, chunked, fused.")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
 @click.option("--mtp-layers", metavar="N", type=click.IntRange(min=0), help="Multi-token prediction: modules trained.")
 @click.option("--imbalance", metavar="X", type=float, help="Rows of the fullest rank's experts, in those of the mean.")

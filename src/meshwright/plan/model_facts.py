@@ -56,7 +56,7 @@ def _passed_over(keys: Sequence[str]) -> tuple[str, ...]:
 def experts_spread(setting: Setting) -> str:
     """Return how evenly tokens are taken to be spread over the experts."""
     if setting.imbalance == 1.0:
-        return "tokens are spread evenly over the experts"
+        return "tokens are spread evenly over the experts (--imbalance prices a router that does not, 1.4 say)"
     return f"the fullest rank's experts have {setting.imbalance:g} times the rows of the mean; every layer waits for it"
 
 

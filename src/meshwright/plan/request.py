@@ -53,7 +53,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: float | None = None
     optimizer: str = "adamw"
     weights: str = ""  # the type that they are held in; "": as the stack does
-    loss: str = ""  # whole, compiled, chunked, fused; "": as the stack does
+    loss: str = ""  # whole, compiled, half, chunked, fused; "": as the stack does
     imbalance: float = 1.0  # of the rows that reach experts
     lora_rank: int = 0
     modules: tuple[str, ...] = ()  # that selective recomputation computes again

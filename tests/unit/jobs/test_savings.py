@@ -354,6 +354,7 @@ def test_what_deepspeed_holds_beside_a_trainers_own_type_is_named(tmp_path):
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 CUT = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 LOSS = "nemo_automodel.components.loss."
+MASKED = f"loss_fn:\n  _target_: {LOSS}masked_ce.MaskedCrossEntropy\n"
 
 
 @pytest.mark.parametrize(
@@ -374,6 +375,8 @@ LOSS = "nemo_automodel.components.loss."
         ("automodel.yaml", LORA + f"loss_fn: {{_target_: {LOSS}linear_ce.FusedLinearCrossEntropy}}\n", "fused"),
         ("automodel.yaml", LORA + f"loss_fn: {{_target_: {LOSS}chunked_ce.ChunkedCrossEntropy}}\n", "compiled"),
         ("automodel.yaml", LORA + f"loss_fn: {{_target_: {LOSS}masked_ce.MaskedCrossEntropy}}\n", ""),
+        ("automodel.yaml", LORA + MASKED + "  fp32_upcast: false\n", "half"),
+        ("automodel.yaml", LORA + MASKED + "  fp32_upcast: true\n", ""),
         ("titan.py:own", REGISTRY.format(more="loss=ChunkedCELoss.Config()"), "chunked"),
         ("titan.py:own", REGISTRY.format(more="loss=CrossEntropyLoss.Config()"), "whole"),
         ("titan.py:own", REGISTRY.format(more=""), ""),

@@ -215,6 +215,8 @@ def _held(draft: Draft, keys: Keys) -> None:
     elif made == "ChunkedCrossEntropy" or (made == "MaskedCrossEntropy" and kept):
         # whole logits in half precision and their gradients; single precision is of one chunk (loss/chunked_ce.py)
         draft.savings.loss = ("compiled", made)
+    elif made == "MaskedCrossEntropy" and not keys.switch("loss_fn.fp32_upcast", default=True):
+        draft.savings.loss = ("half", keys.told("loss_fn.fp32_upcast"))
 
 
 def _precision(keys: Keys, draft: Draft) -> str:

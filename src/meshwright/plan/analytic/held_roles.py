@@ -7,7 +7,7 @@ multiplies.
 from collections.abc import Iterable, Mapping
 
 from ...errors import InputError, nearest
-from ...workload.conventions import FROZEN_BYTES, HALF_STATES, OWN, SINGLE_BYTES
+from ...workload.conventions import FROZEN_BYTES, HALF_BYTES, HALF_STATES, OWN, SINGLE_BYTES
 from .optimizers import ADAM_BYTES
 
 BITS_AND_BYTES = frozenset({"nf4", "nf4-nested", "int8"})  # types that its layers hold, one scale for some weights
@@ -20,6 +20,8 @@ PARTS = 8.0
 LOSSES: Mapping[str, Mapping[str, float]] = {
     "whole": {"loss_chunks": 1.0, "loss_rows": 0.0},
     "compiled": {"loss_chunks": 1.0, "loss_rows": 0.0, "logit_bytes": float(SINGLE_BYTES)},
+    # logits as products return them, their softmax and two gradients alike
+    "half": {"loss_chunks": 1.0, "loss_rows": 0.0, "logit_bytes": 4.0 * HALF_BYTES},
     "chunked": {"loss_chunks": PARTS, "loss_rows": 0.0},
     "fused": {"loss_chunks": 1.0, "loss_rows": FUSED_ROWS},
 }

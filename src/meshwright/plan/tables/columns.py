@@ -55,7 +55,7 @@ INPUTS = {
     "precision": "of the products: bf16, fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32 (bf16)",
     "optimizer": "adamw, adamw-fused, -fp32, -bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
     "weights": "held as fp32, as bf16 without a master copy, frozen as nf4, nf4-nested, int4, int8 (as by the stack)",
-    "loss": "logits: whole, compiled, chunked in 8 parts, fused with the output (what the stack does)",
+    "loss": "logits: whole, compiled, half, chunked in 8 parts, fused with the output (what the stack does)",
     "overlap": "what computation hides: none, or some of tp, dp, pp, ep, as tp+dp (what the stack does)",
     "mtp_layers": "modules that predict further tokens, trained beside the layers (0)",
     "lora_rank": "rank of adapters on all matrices but those of routed experts; the rest is frozen (0: none)",

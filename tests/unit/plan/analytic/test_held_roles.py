@@ -140,7 +140,7 @@ def test_a_row_of_a_table_says_the_same(tmp_path):
 
 @pytest.mark.parametrize(
     ("loss", "rows", "each"),
-    [("whole", 8192, 14), ("compiled", 8192, 4), ("chunked", 1024, 14), ("fused", FUSED_ROWS, 14)],
+    [("whole", 8192, 14), ("compiled", 8192, 4), ("half", 8192, 8), ("chunked", 1024, 14), ("fused", FUSED_ROWS, 14)],
 )
 def test_the_loss_says_how_many_logits_exist_at_once(loss, rows, each):
     model = load_model("qwen2.5-0.5b").architecture
