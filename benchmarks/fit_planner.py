@@ -28,7 +28,7 @@ from meshwright.plan.analytic.fitted_range import kinds_seen, seen
 from meshwright.plan.analytic.quantities import Array
 from meshwright.plan.fitting.fit import Fitted, cluster, fit_constants, folds, predicted_s
 from meshwright.plan.tables.batch import Batch, batch_of
-from meshwright.plan.tables.runs import RunRow, read_rows
+from meshwright.plan.tables.runs import RunRow, read_rows, seen_of
 from meshwright.plan.validate import known_models
 
 PUBLISHED = Path("tests/external/published")
@@ -350,11 +350,7 @@ def _write_errors(data: Study, fitted: Array, out: Array, strange: Array, refitt
 
 def write_seen(data: Study) -> None:
     """Rewrite seen.toml: the rare kinds of layouts and of layers, the devices and the stacks of the trusted runs."""
-    runs = [
-        (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture, row.run.seq_len)
-        for row, trusted in zip(data.rows, data.trusted, strict=True)
-        if row.run and trusted
-    ]
+    runs = [seen_of(row.run) for row, trusted in zip(data.rows, data.trusted, strict=True) if row.run and trusted]
     found = kinds_seen(runs, book())
     lines = ["# Fitted runs by kind of layout, by device and by stack: `python -m benchmarks fit_planner --write`"]
     lines += [f"expert_width = {found.expert_width}", f"further = {found.further}", "", "[kinds]"]
@@ -363,6 +359,7 @@ def write_seen(data: Study) -> None:
     lines += ["", "[devices]", *(f"{name} = {count}" for name, count in found.devices.items())]
     lines += ["", "[stacks]", *(f"{name} = {json.dumps(devices)}" for name, devices in sorted(found.stacks.items()))]
     lines += ["", "[lengths]", *(f"{name} = {longest}" for name, longest in sorted(found.lengths.items()))]
+    lines += ["", "[networks]", *(f"{name} = {slowest}" for name, slowest in sorted(found.networks.items()))]
     (DATA / "seen.toml").write_text("\n".join(lines) + "\n")
 
 

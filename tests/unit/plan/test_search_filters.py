@@ -22,7 +22,7 @@ from meshwright.plan.layouts.filters import can_run, unlike_its_stack, warnings_
 from meshwright.plan.layouts.space import legal_layouts
 from meshwright.plan.layouts.stacks import default_stack, listed, stack_named, stack_names
 from meshwright.plan.search.explore import explore, price_all, space_of
-from meshwright.plan.tables.runs import read_rows
+from meshwright.plan.tables.runs import read_rows, seen_of
 from meshwright.plan.validate import known_models
 from meshwright.workload.conventions import OWN
 from meshwright.workload.engines import ENGINES
@@ -215,12 +215,29 @@ def test_a_stack_on_an_accelerator_that_its_runs_did_not_have_is_said_and_widens
     assert not any(text.startswith("stack sc21t1") for text in known.not_modelled)
 
 
+def test_a_network_far_slower_than_that_of_any_run_of_a_stack_is_said_and_widens_the_band():
+    layout = Layout(dp=16, zero=3)
+
+    def answer(gpus, inter):
+        case = setting("llama3-8b", "dgx-h100", gpus=gpus, global_batch=16, stack="torchtitan")
+        case = replace(case, inter_bytes_per_s=inter)
+        own = replace(layout, dp=gpus)
+        return performance(case, price_layouts(case, Grid.of([own])), 0, own)
+
+    usual, half, slow, inside = answer(16, None), answer(16, 200e9), answer(16, 25e9), answer(8, 25e9)
+
+    assert slow.error_band == pytest.approx(usual.error_band + 0.1)
+    assert any(text.startswith("a network of 25 Gb/s a GPU: in no measured run") for text in slow.not_modelled)
+    assert half.error_band == usual.error_band
+    assert not any("network of" in text for text in (*half.not_modelled, *inside.not_modelled))
+
+
 def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
     doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
     tables = ("training_runs.csv", "training_runs_2.csv")
     rows = [row for table in tables for row in read_rows(PUBLISHED / table, load_catalogue(), book(), known_models())]
     fitted = [
-        (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture, row.run.seq_len)
+        seen_of(row.run)
         for row in rows
         if row.run and row.measured_step_time_s and row.family not in doubts["families"]
         if row.id not in doubts["rows"] and "micro-batch 1" not in row.run.assumed

@@ -35,10 +35,12 @@ def cautions(
     measured: Sequence[Calibration] = (),
     precision: str = "",
     seq_len: int = 0,
+    network: float = 0.0,
 ) -> tuple[str, ...]:
     """Return one sentence for each doubt; empty where there is none.
 
     `measured` are the user's own runs as far as they concern this answer: what they saw is in no doubt.
+    `network` is what a GPU has between nodes, in bytes per second; 0 where nothing leaves a node.
     """
     found = []
     asked, stack = stack, known.fitted(stack)
@@ -68,6 +70,7 @@ def cautions(
         found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
     if not software:
         found += unseen_length(stack, seq_len)
+        found += unseen_network(stack, network)
         if conventions_of(known.described(asked)).norms_single:
             found.append(f"{OPERATORS}, not compiled: {DOUBT}")
         found += unseen_recipe(precision, layout, stack=asked, accelerator=accelerator, known=known)
@@ -113,6 +116,18 @@ def unseen_length(stack: str, seq_len: int) -> tuple[str, ...]:
     """Return one sentence where sequences are longer than in any fitted run of a stack that had some."""
     longest = seen().lengths.get(stack, seq_len)
     return (f"{LENGTH}{seq_len:,}: {DOUBT} of the stack; up to {longest:,} were",) if seq_len > longest else ()
+
+
+def unseen_network(stack: str, network: float) -> tuple[str, ...]:
+    """Return one sentence where a GPU has less than half of the slowest network of any fitted run of a stack.
+
+    There traffic decides that was hidden in all of them.
+    """
+    slowest = seen().networks.get(stack, network)
+    if not 0 < network < slowest / 2.0:
+        return ()
+    rate, least = format_network_rate(network), format_network_rate(slowest)
+    return (f"a network of {rate} a GPU: {DOUBT} of the stack; the slowest had {least}",)
 
 
 def unseen_layers(architecture: Architecture) -> tuple[str, ...]:

@@ -24,12 +24,13 @@ KINDS = (
     "experts folded over tp",
 )  # fmt: skip
 DOUBT = "in no measured run"
-RunSeen = tuple[Layout, str, str, Architecture, int]  # with its accelerator, stack and sequence length
+# with its accelerator, stack and sequence length, and bytes per second of a GPU between nodes: 0 where it has no need
+RunSeen = tuple[Layout, str, str, Architecture, int, float]
 
 
 class SeenKinds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Numbers of fitted runs with each kind of layout and of recurrent layers, and on each device of stacks.toml; which
-    devices a stack had, its longest sequence, and the widest experts of all.
+    devices a stack had, its longest sequence and slowest network (bytes per second a GPU); the widest experts of all.
     """
 
     kinds: dict[str, int]
@@ -37,6 +38,7 @@ class SeenKinds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     devices: dict[str, int]
     stacks: dict[str, tuple[str, ...]]
     lengths: dict[str, int]
+    networks: dict[str, float]
     expert_width: int
     further: int  # runs that train modules which predict further tokens
 
@@ -66,8 +68,9 @@ def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
     mixers: Counter[str] = Counter()
     stacks: dict[str, set[str]] = {}
     lengths: dict[str, int] = {}
+    networks: dict[str, float] = {}
     width = further = 0
-    for layout, accelerator, stack, architecture, seq_len in runs:
+    for layout, accelerator, stack, architecture, seq_len, network in runs:
         kinds.update(kinds_of(layout))
         mixers.update(recurrent_kinds(architecture))
         of_run = [name for name, device in known.devices.items() if accelerator in device.accelerators]
@@ -75,6 +78,8 @@ def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
         fitted = known.fitted(stack)
         stacks.setdefault(fitted, set()).update(of_run)
         lengths[fitted] = max(lengths.get(fitted, 0), seq_len)
+        if network:
+            networks[fitted] = min(networks.get(fitted, network), network)
         width = max(width, architecture.expert_size if architecture.experts else 0)
         further += architecture.mtp_trained > 0
     return SeenKinds(
@@ -83,6 +88,7 @@ def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
         devices=dict(devices),
         stacks={stack: tuple(sorted(stacks[stack])) for stack in stacks},
         lengths=lengths,
+        networks=networks,
         expert_width=width,
         further=further,
     )

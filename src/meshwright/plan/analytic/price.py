@@ -294,6 +294,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         measured=[one.only(names) for one, names in mine],
         precision=setting.precision,
         seq_len=setting.seq_len,
+        network=_network_of_gpu(machine_of(setting), setting.gpus),
     )
     doubts = (*doubts, *host_doubts(setting, layout))
     doubts = (*doubts, *torus_doubts(setting.cluster.fabric or Fabric()))
@@ -392,6 +393,11 @@ def _trust(setting: Setting) -> MemoryTrust:
     """Return how far the memory of a setting is trusted, by its stack and by what it says of itself."""
     states = bool(setting.weights) or PRODUCT_BYTES[setting.precision] == PRODUCT_BYTES["fp32"]
     return as_said(memory_trust(book(), setting.stack), setting.stack, states=states, loss=bool(setting.loss))
+
+
+def _network_of_gpu(machine: Machine, gpus: int) -> float:
+    """Return what a GPU has between nodes in bytes per second; 0 where all `gpus` reach each other otherwise."""
+    return 0.0 if gpus <= machine.domain or machine.sides else float(machine.node_rate / machine.gpus_per_node)
 
 
 def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from ...workload.architecture import Architecture
 from ...workload.conventions import OWN, conventions_of
 from ...workload.engines import shares_key_heads
 from ..analytic.coefficients import STRANGERS, Book
-from ..analytic.fitted_range import recurrent_kinds
+from ..analytic.fitted_range import RunSeen, recurrent_kinds
 from ..analytic.held_roles import check_own
 from ..analytic.host import HostFigures, are_away
 from ..analytic.price import peak_flops_per_s, precision_named
@@ -79,6 +79,12 @@ def run_host_doubts(run: Run, known: Book) -> tuple[str, ...]:
 def band_of(run: Run, known: Book) -> float:
     """Return the relative error within which nine in ten runs of its stack were predicted, those with experts apart."""
     return known.band(run.stack, experts=run.architecture.experts)
+
+
+def seen_of(run: Run) -> RunSeen:
+    """Return what a fitted run has seen, for `fitted_range.kinds_seen`."""
+    network = run.node_bytes_per_s / run.gpus_per_node if run.gpus > run.domain else 0.0
+    return run.layout, run.accelerator, run.stack, run.architecture, run.seq_len, network
 
 
 def run_flops_per_token(run: Run) -> float:
