@@ -90,6 +90,8 @@ def whose_constants(known: Book, accelerator: str) -> str:
     device = known.device(accelerator)[1]
     if device is None:
         return "constants of the H100"
+    if device.kernels and device.like == "H100":
+        return f"attention by kernels timed alone ({device.kernels}), all else of the H100, to scale"
     if device.kernels:
         return f"attention as on the {device.like} ({device.kernels}), all else the H100's"
     return f"the rate of its products is that of products alone ({device.alone}), all else the {device.like}'s"

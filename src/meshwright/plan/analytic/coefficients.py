@@ -139,7 +139,7 @@ class DeviceCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     `alone` names the source of its products' rate where that was timed without a training run, and `like` the
     accelerator whose constants it has beside that. `kernels` names the source of why attention runs as on `like`, where
-    nothing of it was timed.
+    nothing of it was timed; where that is the H100, the source of what its attention reaches alone.
     """
 
     accelerators: tuple[str, ...]

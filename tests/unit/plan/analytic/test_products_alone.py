@@ -77,3 +77,22 @@ def test_whose_attention_it_is_is_named_and_stays_a_doubt():
     assert any("l40s: no run on it was measured; attention as on the A100" in text for text in doubts)
     assert not book().trained_on("l40s")
     assert origin(book(), "since-2024", "l40s") == "prior"
+
+
+def test_a_hopper_with_fewer_products_a_clock_reaches_a_larger_share_of_its_peak():
+    """An H20 has the exponentials and the memory of an H100 beside a seventh of its products."""
+    flops = MODEL.model_flops_per_token(4096) * 64 * 4096 / 8
+    shares = {node: flops / step_s(node) / peak for node, peak in (("dgx-h100", 989e12), ("hgx-h20", 148e12))}
+    forward = {name: coefficients(book(), "since-2024", name, "bf16").attention for name in ("h100", "h20", "h20-3e")}
+
+    assert 1.15 < shares["hgx-h20"] / shares["dgx-h100"] < 1.5
+    assert shares["hgx-h20"] < 0.75
+    assert forward["h20"] / forward["h100"] == pytest.approx(126.2 / 148 / (617.8 / 989), rel=0.01)
+    assert forward["h20-3e"] == forward["h20"]
+
+
+def test_what_attention_alone_was_timed_on_is_named():
+    doubts = cautions(MODEL, Layout(dp=8), stack="since-2024", accelerator="h20", known=book())
+
+    assert any("h20: no run on it was measured; attention by kernels timed alone" in text for text in doubts)
+    assert not book().trained_on("h20")
