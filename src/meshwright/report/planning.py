@@ -8,6 +8,7 @@ from rich.table import Table
 
 from ..plan.gantt import side_by_side
 from ..plan.search.modes import ModePrice, fastest_mode
+from ..plan.search.reasons import waiting_text
 from ..plan.search.study import PricedLayout, Study, on_host_text
 from ..plan.search.that_fit import changes
 from ..plan.targets.alternatives import TargetAlternative
@@ -138,6 +139,8 @@ def show_row(console: Console, title: str, row: PricedLayout) -> None:
     table.add_row("tokens/s a GPU", _rate(p.tokens_per_s_per_gpu))
     show_table(console, table)
     show_memory(console, row)
+    if waits := waiting_text(row.terms):
+        console.print(waits, highlight=False)
     show_limits(console, row)
 
 

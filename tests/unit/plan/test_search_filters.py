@@ -215,23 +215,6 @@ def test_a_stack_on_an_accelerator_that_its_runs_did_not_have_is_said_and_widens
     assert not any(text.startswith("stack sc21t1") for text in known.not_modelled)
 
 
-def test_a_network_far_slower_than_that_of_any_run_of_a_stack_is_said_and_widens_the_band():
-    layout = Layout(dp=16, zero=3)
-
-    def answer(gpus, inter):
-        case = setting("llama3-8b", "dgx-h100", gpus=gpus, global_batch=16, stack="torchtitan")
-        case = replace(case, inter_bytes_per_s=inter)
-        own = replace(layout, dp=gpus)
-        return performance(case, price_layouts(case, Grid.of([own])), 0, own)
-
-    usual, half, slow, inside = answer(16, None), answer(16, 200e9), answer(16, 25e9), answer(8, 25e9)
-
-    assert slow.error_band == pytest.approx(usual.error_band + 0.1)
-    assert any(text.startswith("a network of 25 Gb/s a GPU: in no measured run") for text in slow.not_modelled)
-    assert half.error_band == usual.error_band
-    assert not any("network of" in text for text in (*half.not_modelled, *inside.not_modelled))
-
-
 def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
     doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
     tables = ("training_runs.csv", "training_runs_2.csv")

@@ -1,5 +1,7 @@
 """Why the winner wins: what each of its choices gains over the nearest others, from the terms of their prices."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -23,13 +25,22 @@ TERMS = {
     "optimizer_s": "optimiser",
     "other_s": "host",
 }
+WAITS = ("tensor_comm_s", "pipeline_comm_s", "data_comm_s", "bubble_s", "optimizer_s", "other_s")  # of `TERMS`
 CHOICES = ("tp", "pp", "cp", "ep", "zero", "mbs", "recompute")
 MOST_RIVALS = 4
 LARGE_BUBBLE = 0.1  # of the step: from here on more micro-batches are worth a thought
 SMALL_BUBBLE = 0.05
+MOST = 0.5  # of the step
 WORTH = 1e-5  # of a step: what a term differs by less is no reason
 MOST_TRIES = 12  # of a batch whose bubble is small
 BATCH_FACTORS = (2, 4)  # of the global batch: what a larger one would bring
+
+
+def waiting_text(terms: Mapping[str, float]) -> str:
+    """Return the sentence that one term, in which a rank computes no layer, is most of a step; "" where none is."""
+    name = max(WAITS, key=lambda one: terms[one])
+    share = terms[name] / terms["step_time_s"]
+    return f"{share:.0%} of the step is {TERMS[name]}: the layers wait for it" if share > MOST else ""
 
 
 def why_chosen(setting: Setting, grid: Grid, prices: StepPrices, winner: int) -> str:
