@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
@@ -79,7 +79,8 @@ def gpu_bisection_bytes_per_s(cluster: Cluster) -> float | None:
     None if a rate is unknown, or where GPUs of several hosts are joined by the network between them only.
 
     Behind a switch each GPU brings its own rate once, in a mesh each pair its link. GPUs that no link of their own
-    joins meet over PCIe: each brings its best rate to a peer across the cut, which is an upper bound.
+    joins meet over PCIe: each brings its best rate to a peer across the cut, and all behind one PCIe switch together
+    no more than its link to the others, taken to be as wide as a GPU's own; which is an upper bound.
     """
     gpus, links = cluster.of_kind("gpu"), gpu_links(cluster)
     if len(gpus) < 2 or not links:
@@ -98,14 +99,29 @@ def gpu_bisection_bytes_per_s(cluster: Cluster) -> float | None:
         return None
     if len(parts) == 1 and parts[0].switched:  # the weaker half decides
         return sum(sorted(rate or 0.0 for rate in parts[0].rates.values())[: len(gpus) // 2])
-    return least_cut(len(gpus), _Crossing(number, parts, joined, pcie))
+    return least_cut(len(gpus), _Crossing(number, parts, joined, pcie, behind_pcie_switches(links)))
+
+
+def behind_pcie_switches(links: Sequence[Link]) -> list[set[str]]:
+    """Return the GPUs that share a PCIe switch with others, a set for each switch."""
+    found: list[set[str]] = []
+    for link in links:
+        if link.kind == "PIX":
+            joined = [one for one in found if one & {link.a, link.b}]
+            found = [one for one in found if one not in joined] + [set().union({link.a, link.b}, *joined)]
+    return found
 
 
 class _Crossing:
     """The rate across a cut, given one half of the GPUs by their numbers."""
 
     def __init__(
-        self, number: Mapping[str, int], parts: Sequence[Domain], own: Sequence[Link], pcie: Sequence[Link]
+        self,
+        number: Mapping[str, int],
+        parts: Sequence[Domain],
+        own: Sequence[Link],
+        pcie: Sequence[Link],
+        switches: Sequence[set[str]],
     ) -> None:
         self._switched = [
             {number[gpu]: rate or 0.0 for gpu, rate in part.rates.items()} for part in parts if part.switched
@@ -113,6 +129,9 @@ class _Crossing:
         behind = {gpu for part in parts if part.switched for gpu in part.gpus}
         self._mesh = [_numbered(number, link) for link in own if link.a not in behind]
         self._pcie = [_numbered(number, link) for link in pcie]
+        shared = [{number[gpu] for gpu in one} for one in switches]
+        alone = set(number.values()).difference(*shared)
+        self._sharing = [*shared, *({gpu} for gpu in alone)]
 
     def __call__(self, half: set[int]) -> float:
         total = sum(rate for a, b, rate in self._mesh if (a in half) != (b in half))
@@ -123,8 +142,16 @@ class _Crossing:
         for a, b, rate in self._pcie:
             if (a in half) != (b in half):
                 best[a], best[b] = max(best.get(a, 0.0), rate), max(best.get(b, 0.0), rate)
-        inside = sum(rate for gpu, rate in best.items() if gpu in half)
-        return total + min(inside, sum(best.values()) - inside)
+        rest = best.keys() - half
+        return total + min(self._leaving(best, half), self._leaving(best, rest))
+
+    def _leaving(self, best: Mapping[int, float], side: Set[int]) -> float:
+        """Return what leaves one side over PCIe: of a switch that is wholly there what its one link carries."""
+        total = 0.0
+        for gpus in self._sharing:
+            rates = [best[gpu] for gpu in gpus & side if gpu in best]
+            total += max(rates, default=0.0) if gpus <= side else sum(rates)
+        return total
 
 
 def _numbered(number: Mapping[str, int], link: Link) -> tuple[int, int, float]:
@@ -145,12 +172,29 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
             advice.append(
                 f"{len(far)} of {counted(len(nics), 'GPU')} {reach} NIC over {kind} ({shown}): {MEANING[kind]}"
             )
+    if said := _sharing(cluster):
+        advice.append(said)
     by_numa = Counter(gpu.numa for gpu in cluster.of_kind("gpu"))
     if len(by_numa) > 1 and None not in by_numa:
         groups = ", ".join(f"{count} on node {numa}" for numa, count in sorted(by_numa.items(), key=str))
         advice.append(f"GPUs sit on {len(by_numa)} NUMA nodes ({groups}): bind each rank to its GPU's node")
     spread = closer(cluster, [place.node for place in cluster.placements])
     return [*advice, spread] if spread else advice
+
+
+def _sharing(cluster: Cluster) -> str:
+    """Return which GPUs meet all others through the one link of a PCIe switch, in words; "" where none do."""
+    gpus, links = [gpu.id for gpu in cluster.of_kind("gpu")], gpu_links(cluster)
+    outside = [
+        one
+        for one in behind_pcie_switches(links)
+        if (beyond := [link for link in links if len({link.a, link.b} & one) == 1])
+        and not any(is_own(link.kind) for link in beyond)
+    ]
+    if not outside:
+        return ""
+    shown = "; ".join(", ".join(gpu for gpu in gpus if gpu in one) for one in outside)
+    return f"GPUs behind a PCIe switch share its link to the others ({shown}), taken to be as wide as one GPU's"
 
 
 def numbered_pair(number: Mapping[str, int], link: Link) -> tuple[int, int]:

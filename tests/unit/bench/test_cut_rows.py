@@ -123,3 +123,24 @@ def test_a_row_that_nccl_s_log_cuts_behind_a_rank_that_looks_like_its_device_is_
     (table,) = parse_tables("# all_reduce_perf\n" + text, "t")
 
     assert [(row.bytes, row.time_s) for row in table.rows] == [(4096, pytest.approx(10e-6))]
+
+
+def test_a_size_that_stands_twice_below_the_lists_of_two_runs_is_refused():
+    def devices(process: int) -> str:
+        return "".join(
+            f"#  Rank  {rank} Group  0 Pid  {process + rank} on ash-3 device  {rank} [0000:1{rank}:00] NVIDIA L40\n"
+            for rank in range(2)
+        )
+
+    def rows(*sizes: int) -> str:
+        return "".join(f"{size} {size // 4} float sum -1 {size / 1e4:.2f} 10.00 10.00 0\n" for size in sizes)
+
+    first, second = devices(8000), devices(9000)
+
+    with pytest.raises(InputError, match="t:7: 2048 B stands twice below the lists of 2 runs"):
+        parse_tables(f"# all_reduce_perf\n{first}{second}{rows(2048, 2048, 4096, 8192, 16384)}", "t")
+    with pytest.raises(InputError, match="t:9: the sizes fall back to 4096 B and go on at line 10: two runs"):
+        parse_tables(f"# all_reduce_perf\n{first}{second}{rows(2048, 4096, 8192, 4096, 16384)}", "t")
+    assert [len(t.rows) for t in parse_tables(f"# all_reduce_perf\n{first}{second}{rows(2048, 4096, 8192)}", "t")] == [
+        3
+    ]

@@ -340,3 +340,13 @@ def test_more_than_is_usual_is_not_said_to_be_more_than_the_nics_carry():
     assert found.ok
     assert "above that figure, which is usual for these links and not the most that they carry" in found.reason
     assert "above the NICs' rate" not in found.reason
+
+
+def test_a_rate_between_those_of_a_ring_and_of_the_switches_is_not_said_to_be_above_the_larger():
+    devices = "".join(device(rank, 0, f"box{rank // 8}", rank % 8) for rank in range(32))
+    row = REDUCED.format("41600", "206.49", "400.07", "0")
+    (found,) = judge(load_catalogue(), parse_tables(f"# all_reduce_perf\n{devices}{HEADER}{row}", "t"))
+
+    assert (found.ok, "400 GB/s of the 480 GB/s" in found.reason) == (True, True)
+    assert "above the 370 GB/s of a ring" in found.reason
+    assert "above that figure" not in found.reason

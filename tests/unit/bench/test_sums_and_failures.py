@@ -183,3 +183,31 @@ def test_one_of_four_devices_is_held_against_the_pairs_of_the_others(slow, words
     (found,) = judge(CATALOGUE, [table])
 
     assert (found.ok, found.reason) == (False, f"device 2 is slow with every other: {words}")
+
+
+def matrix_of_six(slow):
+    """Return a matrix in which pairs with device 4 have `slow` GB/s and others 390, all within half a percent."""
+    rows = ["   D\\D " + "      ".join(map(str, range(6)))] + [
+        f" {a} "
+        + " ".join(
+            "2900.00" if a == b else f"{(slow if 4 in (a, b) else 390.0) * (1 + (a + b) % 3 / 500):.2f}"
+            for b in range(6)
+        )
+        for a in range(6)
+    ]
+    return "Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n" + "\n".join(rows) + "\n"
+
+
+def test_a_device_that_lacks_one_link_of_many_stands_out_where_all_other_pairs_are_alike():
+    lame, sound = (judge(CATALOGUE, parse_tables(matrix_of_six(rate), "t"))[0] for rate in (368.0, 386.0))
+
+    assert (lame.ok, "device 4 is slow with every other: 369 GB/s of 391 GB/s" in lame.reason) == (False, True)
+    assert "some of its links are down" in lame.reason
+    assert (sound.ok, "no pair stands out" in sound.reason) == (None, True)
+
+
+def test_a_small_loss_is_none_where_pairs_differ_as_much_among_themselves():
+    text = matrix_of_six(368.0).replace("390.00", "372.00", 4)
+    (found,) = judge(CATALOGUE, parse_tables(text, "t"))
+
+    assert "stands out" in found.reason

@@ -101,6 +101,7 @@ def test_numbers_of_lines_are_no_part_of_a_matrix():
         ("Host/Device Bandwidth Matrix (GB/s), memory=Pinned\n   Dir\\D       0\n   D2H     55.00\n", "busGrind"),
         ("sockperf: == version #3.10 ==\nsockperf: Summary: Latency is 12.4 usec\n", "sockperf"),
         ("Intel(R) Memory Latency Checker - v3.11\n       0  110.2  190.1\n", "mlc"),
+        ("HPLinpack 2.3  --  High-Performance Linpack benchmark\nN      :  90000\n", "HPL"),
         ("STREAM version $Revision: 5.10 $\nTriad:  209877.3  0.0092  0.0091  0.0093\n", "STREAM"),
         ("fio-3.28\n  read: IOPS=6501, BW=6502MiB/s\n", "fio"),
         ('{"node": "n1", "nccl-bw:nvlink/allreduce_8388608_busbw:0": 372.1}\n', "SuperBench"),

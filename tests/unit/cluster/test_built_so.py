@@ -7,6 +7,7 @@ import pytest
 
 from meshwright.cluster.analysis import analyse
 from meshwright.cluster.dumps import load_dump
+from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.graph import Device
 from meshwright.cluster.pcipath import PciDevice, host_links
 from meshwright.hardware import load_catalogue
@@ -55,3 +56,31 @@ def test_a_device_of_unknown_place_is_not_put_beside_the_cpus_of_no_node():
 
     assert host_links([gpu], cpus) == []
     assert [link.b for link in host_links([gpu], cpus[1:])] == ["CPU of no node"]
+
+
+def slots(*codes: str) -> str:
+    """Return a matrix of RTX A5000 with these codes, a word of them for each row."""
+    count = len(codes)
+    names = "".join(f"GPU {n}: NVIDIA RTX A5000 (UUID: GPU-{n})\n" for n in range(count))
+    head = "\t" + "\t".join(f"GPU{n}" for n in range(count)) + "\tCPU Affinity\tNUMA Affinity\n"
+    return names + head + "".join(f"GPU{n}\t" + "\t".join(row.split()) + "\t0-15\t0\n" for n, row in enumerate(codes))
+
+
+def test_gpus_behind_one_pcie_switch_share_its_link_to_the_others():
+    two = ("X PIX NODE NODE", "PIX X NODE NODE", "NODE NODE X PIX", "NODE NODE PIX X")
+    apart = ("X NODE NODE NODE", "NODE X NODE NODE", "NODE NODE X NODE", "NODE NODE NODE X")
+    shared, own = (analyse(parse_dump(slots(*codes), "m", CATALOGUE)) for codes in (two, apart))
+
+    assert (shared.bisection_bytes_per_s, own.bisection_bytes_per_s) == (
+        pytest.approx(31.5e9, 0.02),
+        pytest.approx(63e9, 0.02),
+    )
+    assert any("share its link to the others (GPU0, GPU1; GPU2, GPU3)" in said for said in shared.advice)
+    assert not any("share its link" in said for said in own.advice)
+
+
+def test_gpus_behind_one_pcie_switch_reach_each_other_without_its_link():
+    one = analyse(parse_dump(slots("X PIX PIX PIX", "PIX X PIX PIX", "PIX PIX X PIX", "PIX PIX PIX X"), "m", CATALOGUE))
+
+    assert one.bisection_bytes_per_s == pytest.approx(63e9, 0.02)
+    assert not any("share its link" in said for said in one.advice)

@@ -165,6 +165,10 @@ def test_trays_of_one_nvlink_domain_are_joined_by_the_domain_that_they_name(tmp_
         ("Infiniband device 'mlx5_0' port 1 status:\n\tdefault gid:\t fe80::1\n", "this is ibstatus without the state"),
         ("  | GPU ID: 0         | Topology Information |\n  | CPU Core Affinity | 0 - 11 |\n", "this is dcgmi topo"),
         ("# Port info: Lid 2 port 36\nLinkState:.......................Down\n", "this is ibportstate"),
+        (
+            "| NEURON | NEURON |  NEURON  | NEURON |  PCI  |\n| DEVICE | CORES  | CORE IDS | MEMORY |  BDF  |\n",
+            "this is neuron-ls",
+        ),
         ("LLDP neighbors:\n----\nInterface:    eth2, via: LLDP\n", "this is lldpcli"),
         ("| HL-SMI Version:  hl-1.20.0 |\n|   0  HL-325L   N/A  | 0000:19:00.0 |\n", "this is hl-smi"),
         ("GPU: 0\n    BDF: 0000:05:00.0\n    UUID: 4aff74a1\n", "this is amd-smi"),
@@ -178,11 +182,18 @@ def test_what_is_known_and_not_read_is_refused_by_its_name_with_what_is_wanted(t
         parse_dump(text, "dump", CATALOGUE)
 
 
-def test_lscpu_s_json_is_refused_by_its_name(tmp_path):
-    (tmp_path / "cpu.json").write_text('{"lscpu": [{"field": "CPU(s):", "data": "64"}]}')
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"lscpu": [{"field": "CPU(s):", "data": "64"}]}', "this is lscpu -J.*; expected numactl -H"),
+        ('{"lldp": {"interface": [{"eth4": {"via": "LLDP"}}]}}', "this is lldpctl -f json.*; expected scontrol show"),
+    ],
+)
+def test_json_that_is_known_and_not_read_is_refused_by_its_name(text, said, tmp_path):
+    (tmp_path / "host.json").write_text(text)
 
-    with pytest.raises(InputError, match="this is lscpu -J.*; expected numactl -H"):
-        load_dumps([tmp_path / "cpu.json"], CATALOGUE)
+    with pytest.raises(InputError, match=said):
+        load_dumps([tmp_path / "host.json"], CATALOGUE)
 
 
 def test_a_machine_of_numactl_has_its_nodes_and_says_what_is_missing():

@@ -170,3 +170,35 @@ def test_a_port_that_is_down_is_said_below_the_matrix_that_has_its_nic():
 
     assert len(cluster.of_kind("gpu")) == 2
     assert "mlx5_1 carries nothing (Down)" in cluster.warnings
+
+
+QUERIED = """$ nvidia-smi --query-gpu=$COLUMNS --format=csv
+index, name, pcie.link.gen.current, pcie.link.width.current, pcie.link.width.max, memory.total [MiB]
+0, NVIDIA A30, 1, 16, 16, 24576 MiB
+1, NVIDIA A30, 4, 4, 16, 24576 MiB
+"""
+
+
+@pytest.mark.parametrize("text", [QUERIED, QUERIED.replace(" MiB\n", "\n")], ids=["units", "nounits"])
+def test_the_rows_of_query_gpu_are_gpus_with_their_memory_and_the_lanes_they_lack(text):
+    cluster = parse_dump(text, "q", CATALOGUE)
+
+    assert [(gpu.id, gpu.model, gpu.memory_bytes) for gpu in cluster.devices] == [
+        ("GPU0", "a30", 24576 * 2**20),
+        ("GPU1", "a30", 24576 * 2**20),
+    ]
+    assert cluster.links == ()
+    assert [said for said in cluster.warnings if "PCIe" in said] == ["GPU1 has 4 of 16 PCIe lanes trained"]
+    assert any(
+        "what lies between the GPUs is not said: give the output of nvidia-smi topo -m" in w for w in cluster.warnings
+    )
+
+
+def test_rows_of_query_gpu_without_numbers_are_counted_and_other_lists_of_words_are_none():
+    cluster = parse_dump(
+        "name, pci.bus_id, memory.total [MiB]\nNVIDIA L4, 00000000:3B:00.0, 23034 MiB\n", "q", CATALOGUE
+    )
+
+    assert [(gpu.id, gpu.model) for gpu in cluster.devices] == [("GPU0", "l4")]
+    with pytest.raises(InputError, match="not a known dump"):
+        parse_dump("name, rack, room\nNVIDIA L4, 3, 12\n", "q", CATALOGUE)

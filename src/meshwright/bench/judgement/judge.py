@@ -167,7 +167,7 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
         return TableVerdict(ok=None, reason=between + said)
     if rate >= GOOD * known.least_bytes_per_s:
         apart = f"; {explained(table.settings)}" if known.crosses and leaves_the_rack(table.settings) else ""
-        good = _good(table, rate, known, against) + apart + said
+        good = _good(table, rate, known, against, expected) + apart + said
         return TableVerdict(ok=True, reason=good, expected_bytes_per_s=expected)
     full = _full_bytes(table, known.least_bytes_per_s)
     if rate >= GOOD * known.least_bytes_per_s * _filled(rows[-1].bytes, full):
@@ -228,10 +228,12 @@ def _filled(size: int, full: int) -> float:
     return 0.0 if size < LARGE else min(1.0, math.pow(size / full, 2 / 3))
 
 
-def _good(table: ReadTable, rate: float, known: Attainable, against: str) -> str:
+def _good(table: ReadTable, rate: float, known: Attainable, against: str, expected: float) -> str:
     if known.crosses and rate > ABOVE_USUAL * known.least_bytes_per_s:
         trees = table.nodes == 2 and table.collective == "all_reduce"
-        return f"{against}: {ABOVE}" + ("; between two nodes trees send less over them than rings" if trees else "")
+        is_above = rate > ABOVE_USUAL * expected
+        above = ABOVE if is_above else f"above the {format_rate(known.least_bytes_per_s)} of a ring"
+        return f"{against}: {above}" + ("; between two nodes trees send less over them than rings" if trees else "")
     if known.in_slots:
         return against
     if not known.crosses and known.most_bytes_per_s > known.least_bytes_per_s and rate < GOOD * known.most_bytes_per_s:

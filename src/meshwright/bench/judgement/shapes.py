@@ -16,9 +16,13 @@ FALL = 0.65  # of the best smaller size, though larger ones surpass it again
 DIP_FROM = 32 * 2**10
 _CHANGE = "a change of protocol or algorithm (compare NCCL_PROTO and NCCL_ALGO)"
 STALL = 0.1  # of the best smaller size: more than a protocol costs
+_SOME_LINKS = "as where some of its links are down: nvidia-smi nvlink -s"
 _STALLED = "calls stall, as where packets are lost and sent again, or memory is registered for each call"
 SLOW_PAIR = 0.7  # of the median pair
 SLOWER_WITH_P2P = 0.9
+# where pairs are as alike as this, a device below all others is so by itself: 17 of 18 NVLinks carry 94 %
+ALIKE = 0.98
+BELOW_ALIKE = 0.96
 
 
 def collapse(rows: Sequence[Row]) -> str | None:
@@ -143,11 +147,18 @@ def _slow_devices(pairs: dict[_Pair, Rate]) -> tuple[list[str], dict[_Pair, Rate
     for device in devices:
         own = [rate.rate_bytes_per_s for pair, rate in pairs.items() if device in pair]
         others = [rate.rate_bytes_per_s for pair, rate in pairs.items() if device not in pair]
-        if own and others and max(own) < SLOW_PAIR * (middle := statistics.median(others)):
+        if own and others and max(own) < _least_sound(own, others) * (middle := statistics.median(others)):
             slow[device] = f"device {device} is slow with every other: {format_rate(max(own))} of {format_rate(middle)}"
+            slow[device] += "" if max(own) < SLOW_PAIR * middle else f" ({_SOME_LINKS})"
     if 2 * len(slow) >= len(devices):  # as the layout has it
         return [], pairs
     return list(slow.values()), {pair: rate for pair, rate in pairs.items() if not slow.keys() & set(pair)}
+
+
+def _least_sound(own: Sequence[float], others: Sequence[float]) -> float:
+    """Return the share of the others' median below which a device is slow: near 1 where all pairs are alike but its."""
+    steady = all(min(rates) >= ALIKE * max(rates) for rates in (own, others))
+    return BELOW_ALIKE if steady and len(own) > 2 and len(others) > 2 else SLOW_PAIR
 
 
 def _is_layout(slow: set[_Pair], pairs: dict[_Pair, Rate]) -> bool:

@@ -2,12 +2,12 @@
 
 `read_tables` returns every table of a file; `load_tables` those of collectives by name, for fits.
 
-- before any reader: `text` (unpacked, line numbers off), `prefixes` (launchers' marks off), `cut_rows` (a last row that
-  is cut off); `json_objects` between other lines
+- before any reader: `text` (unpacked, line numbers off), `prefixes` (launchers' marks off), `decimal_commas`
+  (spreadsheets), `cut_rows` (a last row that is cut off); `json_objects` between other lines
 - readers: of collectives `nccl_text`, `nccl_json`, `inspector`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`,
   `deepspeed`, `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `imb`, `separated`; of rates `matrices`,
   `nvbandwidth_json`, `nvshmem_pairs`, `mori`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`,
-  `fabtests`, `netperf`, `qperf`, `deepep`; `columns` of
+  `fabtests`, `netpipe`, `netperf`, `qperf`, `deepep`; `columns` of
   nccl-tests are common to several, `tables` is what all return
 - what a table is of: `identify`, `listed_devices`, `nccl_log`; what is known and not read: `unread`
 """
@@ -24,6 +24,7 @@ from ...quantities import checked
 from ..table import Row
 from .columns import Parsed
 from .cut_rows import without_cut_row
+from .decimal_commas import with_decimal_points
 from .deepep import read_deepep
 from .deepspeed import read_deepspeed_tables
 from .fabtests import read_fabtests
@@ -43,6 +44,7 @@ from .nccl_log import failed_run
 from .nccl_text import read_nccl_text, table_row, without_rows
 from .nccom import read_nccom
 from .netperf import read_netperf
+from .netpipe import read_netpipe
 from .nvbandwidth_json import read_nvbandwidth_json
 from .nvshmem import read_nvshmem
 from .nvshmem_pairs import read_nvshmem_pairs
@@ -100,6 +102,7 @@ _READERS: tuple[Reads, ...] = (
     read_iperf2,
     read_ucx,
     read_fabtests,
+    read_netpipe,
     read_netperf,
     read_qperf,
     read_deepspeed_tables,
@@ -138,7 +141,7 @@ def read_files(paths: Sequence[str]) -> list[ReadTable]:
 
 def parse_tables(text: str, where: str) -> list[ReadTable]:
     """Return all tables of a text; InputError too for a figure out of its bounds."""
-    text = without_line_numbers(without_bold(text))
+    text = with_decimal_points(without_line_numbers(without_bold(text)))
     tables = _of_hosts(text, where) or _tables(text, where)
     for table in tables:
         if len(table.rows) > MOST_ROWS or len(table.rates) > MOST_RATES:

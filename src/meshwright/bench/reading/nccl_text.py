@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 
 from msgspec.structs import replace
 
@@ -229,22 +230,29 @@ def _split(run: _Run, where: str) -> list[ReadTable]:
         if len({r.bytes for r in same}) > 1 and row.bytes == same[0].bytes:
             repetition += 1
         groups.setdefault((*key, repetition), []).append(row)
-    if run.starts < 2:  # else each process printed a table of its own, which is said
-        _refuse_mixed(groups, where)
+    if not any(_alone(run, rows) for rows in groups.values()):  # else that each printed its own is said
+        _refuse_mixed(groups, run.starts, where)
     # a leading column counts nodes or processes: the ranks of the header are not those of its tables
     leads = len({key[3] for key in groups}) > 1
     tables = [_table(run, rows, where, leads) for rows in groups.values()]
     return _on_nodes(tables, [str(key[3]) for key in groups]) if leads else tables
 
 
-def _refuse_mixed(groups: Mapping[tuple[object, ...], Sequence[Parsed]], where: str) -> None:
+def _refuse_mixed(groups: Mapping[tuple[object, ...], Sequence[Parsed]], starts: int, where: str) -> None:
     """Raise InputError where sizes that stand twice fall back and then go on: the rows of two runs lie in one another.
 
     A run prints its sizes in order; nobody can tell which row of two at once is whose, or what one cost the other.
+    Where two began before these rows (`starts`), a size that stands twice in a sweep is enough.
     """
     sizes: dict[tuple[object, ...], Counter[int]] = defaultdict(Counter)
     for key, rows in groups.items():
-        sizes[key[:-1]].update({row.bytes for row in rows})
+        twice = next((b for a, b in pairwise(rows) if starts > 1 and a.bytes == b.bytes), None)
+        if twice is not None:
+            raise InputError(
+                f"{where}:{twice.line}: {twice.bytes} B stands twice below the lists of {starts} runs: they are "
+                "written into one another; expected one run after the other"
+            )
+        sizes[key[:-1]].update(size for size, _ in groupby(row.bytes for row in rows))
     for key, rows in groups.items():
         largest, back = 0, None
         for row in rows:
@@ -271,9 +279,7 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Re
     listed, notes = _listed(run)
     listed = None if has_leads else listed
     known = identify(rows, run.named, listed or run.said_ranks, run.commanded, where)
-    alone = 0
-    if run.starts > 1 and (len(run.firsts) > 1 or len({row.bytes for row in rows}) * 2 <= len(rows)):
-        alone = run.starts  # each process printed a table of its own
+    alone = _alone(run, rows)
     if known.ranks == 1 or listed == 1:
         alone = run.starts if run.starts > 1 else run.commanded or 1
         known = TableIdentity(collective=known.collective or _only(run), ranks=1)
@@ -294,6 +300,12 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Re
         settings=tuple(run.settings.items()),
         notes=(*run.notes, *notes, *known.notes, *_unchecked(run, rows), *_ended_early(run, rows)),
     )
+
+
+def _alone(run: _Run, rows: Sequence[Parsed]) -> int:
+    """Return the processes that each printed a table of its own between these rows, 0 where one run did."""
+    apart = len(run.firsts) > 1 or set(run.devices) == {0} or len({row.bytes for row in rows}) * 2 <= len(rows)
+    return run.starts if run.starts > 1 and apart else 0
 
 
 def _wrong(run: _Run, rows: Sequence[Parsed]) -> int:

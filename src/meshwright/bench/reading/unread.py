@@ -11,6 +11,11 @@ _KNOWN = (
     (r"^Intel\(R\) Memory Latency Checker", "mlc, of memory and of no link between ranks", "nccl-tests or OSU"),
     (r"^STREAM version \$Revision", "STREAM, of memory and of no link between ranks", "nccl-tests or OSU"),
     (r"^fio-\d", "fio, of storage and of no link between ranks", "nccl-tests or OSU"),
+    (
+        r"^HPLinpack \d|^T/V\s+N\s+NB\s+P\s+Q\s",
+        "HPL (Linpack), of computation and of no link between ranks",
+        "nccl-tests or OSU; meshwright bench compute times products",
+    ),
     (r"\"\w+-bw(?::\w+)?/\w+_busbw(?::\d+)?\":", "SuperBench's summary", "the output of nccl-tests itself"),
     (r"^\W*(?:\d+: )?:::MLLOG ", "MLPerf's log of a training and of no collective", "nccl-tests or OSU"),
     (r"^\# OSU \S+ .*Barrier", "OSU's barrier, which carries nothing", "osu_allreduce or another of sizes"),

@@ -1,7 +1,7 @@
 """Evidence on single GPUs in a text: their names, their NVLinks' rates, memory, PCIe lanes and NVLink domain.
 
-Such are `nvidia-smi -L`, its table, `nvidia-smi -q` (also -x), `nvidia-smi nvlink -s` and environment reports. They say
-nothing of pairs, but settle what a matrix leaves open.
+Such are `nvidia-smi -L`, its table, `nvidia-smi -q` (also -x), its --query-gpu, `nvidia-smi nvlink -s` and environment
+reports. They say nothing of pairs, but settle what a matrix leaves open.
 """
 
 import re
@@ -14,6 +14,7 @@ from ...hardware import Catalogue
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from .names import LISTED, LISTING, gpu_names, mig_parts, unnumbered_names
+from .query_gpu import facts_by_gpu
 from .xml import Element
 
 LINK = re.compile(r"^\s*Link (\d+): (?:([\d.]+) GB/s|<inactive>)\s*$")
@@ -91,6 +92,8 @@ def evidence(lines: Sequence[str]) -> GpuEvidence:
                 f"GPU{gpu}: some of its NVLinks are left out of the list, so that how many are up is open"
             )
     _query(lines, found)
+    for number, facts in facts_by_gpu(lines):
+        _facts(number, _reader(facts), found)
     return found
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 LINKS = "nvidia-smi topo -m"
+SWITCHES = "scontrol show topology, or ibnetdiscover"
 KNOWN = (
     (
         r"<(?:system|cpu|pci)\s[^>\n]*\b(?:version|numaid|busid)=",
@@ -35,7 +36,7 @@ KNOWN = (
         "mlxlink, of one port",
         "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
     ),
-    (r"^LLDP neighbors:", "lldpcli", "scontrol show topology, or ibnetdiscover"),
+    (r"^LLDP neighbors:", "lldpcli", SWITCHES),
     (r"^Settings for \S+:\s*$", "ethtool", LINKS),
     (r"^\s*\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
     (r"^\s*\| (?:GPU ID: \d+|\S+) +\| Topology Information", "dcgmi topo without a path to a GPU", LINKS),
@@ -73,7 +74,11 @@ KNOWN = (
     (r"npu-smi|Ascend\d{3}", "npu-smi", "npu-smi info -t topo"),
     (r"mx-smi|MX-SMI", "mx-smi", "mx-smi topo -m"),
     (r"mthreads-gmi|MTT S\d{2,4}", "mthreads-gmi", "mthreads-gmi topo -m"),
-    (r"neuron-ls|NEURON DEVICE", "neuron-ls", "lstopo --of xml, or a copy of /sys"),
+    (
+        r"neuron-ls|NEURON DEVICE|^\| +NEURON +\| +NEURON +\|",
+        "neuron-ls",
+        "--cluster of meshwright plan in its place, for the catalogue has the links of Trainium, or lstopo --of xml",
+    ),
     (r"ROCm System Management Interface|ROCM-SMI", "rocm-smi without --showtopo", "rocm-smi --showtopo"),
     (
         r"AMD-SMI|\bamd-smi\b|^GPU: \d+\s*\n\s+BDF:",
@@ -121,6 +126,8 @@ def known_but_unread_json(data: object) -> str | None:
     """Return the same of what a JSON file holds."""
     if isinstance(data, Mapping) and "lscpu" in data:
         return "this is lscpu -J, which does not say how GPUs are linked; expected numactl -H, or lstopo --of xml"
+    if isinstance(data, Mapping) and "lldp" in data:
+        return f"this is lldpctl -f json, of one host's ports, which is not read; expected {SWITCHES}"
     if isinstance(data, Mapping) and {"system", "gpus"} <= set(data):
         return f"this is rapidsmpf's list of GPUs and NICs, which does not say how GPUs are linked; expected {LINKS}"
     return None
