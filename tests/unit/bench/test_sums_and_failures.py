@@ -185,12 +185,12 @@ def test_one_of_four_devices_is_held_against_the_pairs_of_the_others(slow, words
     assert (found.ok, found.reason) == (False, f"device 2 is slow with every other: {words}")
 
 
-def matrix_of_six(slow):
-    """Return a matrix in which pairs with device 4 have `slow` GB/s and others 390, all within half a percent."""
+def matrix_of_six(slow, lame=(4,), usual=390.0):
+    """Return a matrix in which pairs with a device of `lame` have `slow` GB/s, others `usual`, within half a percent."""
     rows = ["   D\\D " + "      ".join(map(str, range(6)))] + [
         f" {a} "
         + " ".join(
-            "2900.00" if a == b else f"{(slow if 4 in (a, b) else 390.0) * (1 + (a + b) % 3 / 500):.2f}"
+            "2900.00" if a == b else f"{(slow if {a, b} & {*lame} else usual) * (1 + (a + b) % 3 / 500):.2f}"
             for b in range(6)
         )
         for a in range(6)
@@ -211,3 +211,17 @@ def test_a_small_loss_is_none_where_pairs_differ_as_much_among_themselves():
     (found,) = judge(CATALOGUE, parse_tables(text, "t"))
 
     assert "stands out" in found.reason
+
+
+def test_a_device_a_little_slower_over_pcie_may_sit_elsewhere():
+    (found,) = judge(CATALOGUE, parse_tables(matrix_of_six(23.0, usual=25.0), "t"))
+
+    assert (found.ok, "no pair stands out" in found.reason) == (None, True)
+
+
+def test_two_devices_of_six_that_lack_a_link_are_both_named_and_three_are_the_layout():
+    two, three = (judge(CATALOGUE, parse_tables(matrix_of_six(368.0, lame), "t"))[0] for lame in ((1, 4), (1, 2, 4)))
+
+    assert two.ok is False
+    assert [f"device {n} is slow with every other" in two.reason for n in range(6)] == [n in (1, 4) for n in range(6)]
+    assert (three.ok, "no pair stands out" in three.reason) == (None, True)

@@ -23,6 +23,7 @@ SLOWER_WITH_P2P = 0.9
 # where pairs are as alike as this, a device below all others is so by itself: 17 of 18 NVLinks carry 94 %
 ALIKE = 0.98
 BELOW_ALIKE = 0.96
+OVER_PCIE_BYTES_PER_S = 128e9  # PCIe 5, both ways together: pairs above it have links of their own
 
 
 def collapse(rows: Sequence[Row]) -> str | None:
@@ -147,18 +148,30 @@ def _slow_devices(pairs: dict[_Pair, Rate]) -> tuple[list[str], dict[_Pair, Rate
     for device in devices:
         own = [rate.rate_bytes_per_s for pair, rate in pairs.items() if device in pair]
         others = [rate.rate_bytes_per_s for pair, rate in pairs.items() if device not in pair]
-        if own and others and max(own) < _least_sound(own, others) * (middle := statistics.median(others)):
+        if own and others and max(own) < SLOW_PAIR * (middle := statistics.median(others)):
             slow[device] = f"device {device} is slow with every other: {format_rate(max(own))} of {format_rate(middle)}"
-            slow[device] += "" if max(own) < SLOW_PAIR * middle else f" ({_SOME_LINKS})"
+    slow = slow or _lame_devices(pairs, devices)
     if 2 * len(slow) >= len(devices):  # as the layout has it
         return [], pairs
     return list(slow.values()), {pair: rate for pair, rate in pairs.items() if not slow.keys() & set(pair)}
 
 
-def _least_sound(own: Sequence[float], others: Sequence[float]) -> float:
-    """Return the share of the others' median below which a device is slow: near 1 where all pairs are alike but its."""
-    steady = all(min(rates) >= ALIKE * max(rates) for rates in (own, others))
-    return BELOW_ALIKE if steady and len(own) > 2 and len(others) > 2 else SLOW_PAIR
+def _lame_devices(pairs: dict[_Pair, Rate], devices: Sequence[str]) -> dict[str, str]:
+    """Return the devices a little below all others with every peer, in words, where those are alike among themselves.
+
+    So one of many links is missing. Where pairs differ anyway, or go over PCIe, that may be the layout.
+    """
+    least = BELOW_ALIKE * max(rate.rate_bytes_per_s for rate in pairs.values())
+    of = {device: [rate.rate_bytes_per_s for pair, rate in pairs.items() if device in pair] for device in devices}
+    lame = {device: max(own) for device, own in of.items() if own and max(own) < least}
+    sound = [rate.rate_bytes_per_s for pair, rate in pairs.items() if not lame.keys() & set(pair)]
+    if len(sound) <= 2 or min(sound) < max(ALIKE * max(sound), OVER_PCIE_BYTES_PER_S):
+        return {}
+    return {
+        device: f"device {device} is slow with every other: {format_rate(best)} of "
+        f"{format_rate(statistics.median(sound))} ({_SOME_LINKS})"
+        for device, best in lame.items()
+    }
 
 
 def _is_layout(slow: set[_Pair], pairs: dict[_Pair, Rate]) -> bool:
