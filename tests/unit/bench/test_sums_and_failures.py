@@ -186,7 +186,7 @@ def test_one_of_four_devices_is_held_against_the_pairs_of_the_others(slow, words
 
 
 def matrix_of_six(slow, lame=(4,), usual=390.0):
-    """Return a matrix in which pairs with a device of `lame` have `slow` GB/s, others `usual`, within half a percent."""
+    """Return a matrix whose pairs with a device of `lame` have `slow` GB/s, others `usual`, within half a percent."""
     rows = ["   D\\D " + "      ".join(map(str, range(6)))] + [
         f" {a} "
         + " ".join(
