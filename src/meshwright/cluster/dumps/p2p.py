@@ -20,6 +20,7 @@ MEANING = {
     "NS": "not supported",
     "U": "unknown",
 }
+REFUSED = frozenset({"CNS", "GNS", "TNS", "DR"})  # the others may be of links alone (-p2p n), which are not there
 CELL = re.compile("|".join((*MEANING, "X")))
 
 
@@ -72,7 +73,8 @@ def from_p2p(text: str, where: str, catalogue: Catalogue, gpu: str | None = None
         else:
             refused.setdefault(min(states - {"OK"}), []).append(f"{a}-{b}")
     warnings = [
-        f"no peer-to-peer between {len(pairs)} pairs ({', '.join(pairs[:4])}): {MEANING.get(state, state)}"
+        f"no peer-to-peer between {counted(len(pairs), 'pair')} ({', '.join(pairs[:4])}): {MEANING.get(state, state)}"
+        + (", so that copies go through the host's memory, slower than their link" if state in REFUSED else "")
         for state, pairs in refused.items()
     ]
     warnings.append("peer-to-peer says not over what: give the output of nvidia-smi topo -m as well")
