@@ -47,11 +47,13 @@ VARIABLES = {
 OF_PLACE = re.compile(r"rank|addr|port|(?:^|-)ip$|host|rdzv|log|tee")  # launchers' options of one machine, and of logs
 SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
 SWIFT = "megatron"  # ms-swift's command, which starts a program of its package
+SFT_OF_SWIFT = re.compile(r"^(?:.*/)?swift$|(?:^|[/.])swift[/.]cli[/.](?:sft|pt)(?:\.py)?$")
 SWIFT_PROGRAM = re.compile(r"swift[/.]cli[/.]_megatron[/.](?:sft|pt)(?:\.py)?$")
 TUNE_RECIPE = re.compile(r"[a-z]\w*_(?:distributed|single_device|kd|dpo|grpo|qat)\w*")  # as `tune ls` names them
 # commands that start torchrun by themselves, with the words that may follow them
 STARTERS = {
     SWIFT: frozenset({"sft", "pt"}),
+    "swift": frozenset({"sft", "pt"}),  # ms-swift too, on Hugging Face's trainer
     "llamafactory-cli": frozenset({"train", "sft"}),
     **OWN_LAUNCHERS,
 }
@@ -81,6 +83,7 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
     ),
     ("bridge", r"megatron[._-]bridge|run_recipe\.py|run_script\.py|setup_experiment\.py"),
     ("automodel", r"automodel"),
+    ("picotron", r"(?:^|[./])picotron[./]train(?:\.py)?$"),
     ("nemo", r"^megatron_(?:gpt_(?:pretraining|continue_training|finetuning)\w*|\w+\.py)|nemo_launcher|nemo[./]"),
     ("megatron", r"pretrain_\w+\.py|pretrain\.py|train_gpt\.py|pretrain_gpt|^megatron$"),
 )
@@ -375,7 +378,8 @@ def _engine(program: str, arguments: Sequence[str], launcher: str) -> str | None
     name = program.rpartition("/")[2]
     if name == LITGPT or LITGPT_FILE.search(program):
         return "litgpt"
-    if name == "llamafactory-cli" or name in NEMO or name in OWN_LAUNCHERS or is_axolotls(program):
+    of_trainer = name in {"llamafactory-cli", *OWN_LAUNCHERS} or SFT_OF_SWIFT.search(program)
+    if of_trainer or name in NEMO or is_axolotls(program):
         return "nemo" if name in NEMO else "huggingface"
     for engine, pattern in PROGRAMS:
         if re.search(pattern, name) and not (engine == "megatron" and _by_deepspeed_alone(arguments)):

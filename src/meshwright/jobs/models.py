@@ -41,6 +41,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"gpt[-_ ]?3[-_ ]?175b", "gpt3-175b"),
     (r"bloom(?:-176b)?", "bloom-176b"),
     (r"gpt[-_]?2", "gpt2"),
+    (r"smollm[-_ ]?(135m|360m|1\.7b)", r"smollm2-\1"),  # of the same sizes
 )
 # words that make another model of a family's name: another size, fewer layers, a smaller sibling
 VARIANT = re.compile(
@@ -197,6 +198,8 @@ def with_sizes(name: str, config: Mapping[str, Any], where: str) -> tuple[Archit
         if value != getattr(published, key)
     ]
     model = changed(published, {key: value for key, value in given.items() if key not in fixed}, where)
+    if config.get("tie_word_embeddings") is False and model.tied:
+        model = msgspec.structs.replace(model, tied=False)
     if published.kv_rank and config.get("multi_latent_attention") is False:
         told.append(f"multi-latent-attention is off: {name} has it, which is priced")
     return model, told

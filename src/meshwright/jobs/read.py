@@ -17,6 +17,7 @@ from .engines import (
     nanotron,
     nemo,
     neox,
+    picotron,
     torchtitan,
     torchtune,
 )
@@ -42,6 +43,7 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "neox": neox.read,
     "foundry": foundry.read,
     "nanotron": nanotron.read,
+    "picotron": picotron.read,
     "torchtune": torchtune.read,
     "litgpt": litgpt.read,
 }

@@ -24,7 +24,9 @@ from .shell.state import ScriptOutcome
 from .sources import CONFIG_SUFFIXES, Sources
 from .unsupported import unread_command, yaml_of_command
 
-BY_FILES = frozenset({"neox", "foundry", "nanotron"})  # engines whose command is known by the files that it names
+BY_FILES = frozenset(
+    {"neox", "foundry", "nanotron", "picotron"}
+)  # engines whose command is known by the files that it names
 
 
 @dataclass(slots=True)

@@ -98,6 +98,8 @@ def of_document(document: Document) -> str | None:
     keys = set(flat := dotted_keys(document.data))
     if is_torchtune(flat):
         return "torchtune"
+    if is_picotron(keys):
+        return "picotron"
     if is_litgpt(document.keys, flat):
         return "litgpt"
     if kind_of_document(document):
@@ -109,7 +111,7 @@ def of_document(document: Document) -> str | None:
             if heads & {"training", "parallelism", "job", "experimental", "activation_checkpoint"}
             else None
         )
-    meshes = keys & {"distributed.tp_size", "distributed.dp_size"} and not is_picotron(keys)
+    meshes = keys & {"distributed.tp_size", "distributed.dp_size"}
     if meshes or heads & {"step_scheduler", "parallelizer", "autopipeline"}:
         return "automodel"
     if heads & {"ConfigContainer", "perf_matrix"} or _is_bridge(heads, keys):

@@ -14,7 +14,6 @@ HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings
 PROGRAMS: tuple[tuple[str, str], ...] = (
     ("OpenRLHF", r"(?:^|[./])openrlhf[./]|^--micro[-_]train[-_]batch[-_]size(?:=|$)"),
     ("verl", r"(?:^|[./])verl[./]"),
-    ("picotron", r"(?:^|[./])picotron[./]"),
     ("slime", r"^--(?:rollout-batch-size|actor-num-nodes)(?:=|$)"),
     ("NeMo RL", r"(?:^|[./])nemo_rl[./]"),
     (
@@ -38,7 +37,7 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
 # commands that start a training by themselves, with the words that may follow them
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("ms-swift", "megatron", r"rlhf"),
-    ("ms-swift", "swift", r"sft|pt|rlhf"),
+    ("ms-swift", "swift", r"rlhf"),
     ("Composer", "composer", r"-.*|.*\.py"),
     ("xtuner", "xtuner", r"train"),
     ("TRL beyond its SFTTrainer", "trl", r"dpo|grpo|kto|orpo|cpo|bco|ppo|rloo|gkd|reward"),
@@ -144,7 +143,8 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
 
     `keys` are those of the first level, `flat_keys` all of them under dotted names.
     """
-    if is_neox(keys) or is_foundry(keys) or is_nanotron(keys) or is_torchtune(flat_keys) or is_litgpt(keys, flat_keys):
+    known = is_neox(keys) or is_foundry(keys) or is_nanotron(keys) or is_litgpt(keys, flat_keys)
+    if known or is_torchtune(flat_keys) or is_picotron(flat_keys):
         return None
     plain = {str(key).replace("-", "_") for key in keys}  # YAML has numbers for keys too
     targets = {str(value) for key, value in flat_keys.items() if key.rpartition(".")[2] == "_target_"}
@@ -156,7 +156,6 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
         ),
         ("nanotron", {"tokens", "parallelism"} <= plain),
         ("torchtune", "_component_" in last),
-        ("picotron", is_picotron(flat_keys)),
         ("LLM Foundry", plain & {"device_train_microbatch_size", "global_train_batch_size"}),
         ("Primus", "modules" in plain and "framework" in last),  # with several modules, or none that trains
         ("Composer", "max_duration" in plain and plain & {"train_batch_size", "global_train_batch_size", "grad_accum"}),

@@ -180,6 +180,11 @@ LITGPT = msgspec.structs.replace(IN_HALF, logit_bytes=4 * HALF_BYTES)
 # nanotron: gradients add up in single precision beside weights in half (optim/gradient_accumulator.py); the loss has
 # logits and softmax in single precision, whose place the gradient takes (parallel/tensor_parallel/functional.py)
 NANOTRON = Conventions(gate_kept=1, logit_bytes=2 * SINGLE_BYTES, joined_adapters=0)
+# picotron: weights and AdamW's moments in half precision, gradients added up and reduced in single precision
+# (huggingface/picotron:picotron/data_parallel/data_parallel.py); logits as LitGPT has them
+PICOTRON = Conventions(
+    gate_kept=1, logit_bytes=4 * HALF_BYTES, joined_adapters=0, optimizer_bytes=2 * HALF_BYTES, master_bytes=0
+)
 # prime-rl: FSDP2 over weights in single precision, reduced in it; the caller has the logits in single precision beside
 # their softmax and two gradients (src/prime_rl/trainer/model.py, setup_fsdp and forward)
 PRIME_RL = msgspec.structs.replace(SHARDED, logit_bytes=4 * SINGLE_BYTES)
@@ -234,6 +239,7 @@ STACKS = {  # published ones that do otherwise than most
     "torchtune": TORCHTUNE,
     "litgpt": LITGPT,
     "nanotron": NANOTRON,
+    "picotron": PICOTRON,
     "prime-rl": PRIME_RL,
     "deepseek": DEEPSEEK,
     # one bucket of 768 million: mlcommons/training_results_v5.1, config_common_8b.sh of every submission on NeMo

@@ -220,6 +220,21 @@ def test_what_is_set_on_a_part_of_a_recipe_is_set_on_the_recipe(tmp_path):
     assert any("context_parallel_size 2" in said and "of NeMo" in said for said in found.assumed)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        'partial(llm.{name}, name="mine")(num_nodes=4, num_gpus_per_node=8)',
+        'functools.partial(partial(llm.{name}, "mine"), num_nodes=9)(num_gpus_per_node=8, num_nodes=4)',
+    ],
+)
+def test_a_function_with_some_of_its_arguments_is_called_with_the_others(tmp_path, call):
+    plain = 'llm.{name}(name="mine", num_nodes=4, num_gpus_per_node=8)'
+    assert plain in NAMED
+    found = job(tmp_path, {"train.py": NAMED.replace(plain, call).format(name="llama3_70b.pretrain_recipe")})
+
+    assert (found.world, found.model_name, found.layout.cp) == (32, "llama3-70b", 2)
+
+
 def test_a_recipe_that_nobody_knows_must_be_given_where_the_file_leaves_degrees_to_it(tmp_path):
     with pytest.raises(InputError, match=r"takes trainer\.strategy\.context_parallel_size, .* from llm\.mine_3b\."):
         job(tmp_path, {"train.py": NAMED.format(name="mine_3b.pretrain_recipe")})

@@ -209,3 +209,26 @@ def test_an_element_of_an_unknown_place_is_named_with_its_array():
     found = follow("ALL=(1 2)\nTP=${ALL[$PLACE]}\n", where="a.sh")
 
     assert shown(str(found.variables["TP"])) == "ALL[$PLACE]"
+
+
+LOOP = """WORDS=
+for host in $({list}); do
+  WORDS="$WORDS --on $host"
+  ssh $host "torchrun --nnodes 2 --nproc_per_node 8 train.py" &
+done
+"""
+
+
+def test_a_loop_over_a_list_that_is_not_known_is_read_once_where_it_starts_ranks():
+    outcome = follow(LOOP.format(list="scontrol show hostnames") + "run $WORDS", where="x.sh")
+
+    assert [one.words[0] for one in outcome.started] == ["torchrun", "run"]
+    assert outcome.started[1].words == ("run",)  # what it sets, again and again, is not known
+    assert any("is read once" in text for text in outcome.assumed)
+
+
+def test_a_loop_over_a_list_that_is_not_known_is_passed_over_where_it_starts_none():
+    outcome = follow("for file in $(ls); do rm $file; done", where="x.sh")
+
+    assert not outcome.started
+    assert any("is passed over" in text for text in outcome.assumed)

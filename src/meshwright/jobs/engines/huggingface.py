@@ -16,12 +16,14 @@ from .llama_factory import FACTORY_HARMLESS
 from .megatron import world_of
 from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .own_flags import own_checkpoints, own_degrees
+from .swift import SWIFT_HARMLESS, is_swifts
 from .trainers import AXOLOTL_HARMLESS, TRAINER
 
 HARMLESS = (
     *AXOLOTL_HARMLESS,
     *OPENRLHF_HARMLESS,
     *FACTORY_HARMLESS,
+    *SWIFT_HARMLESS,
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
     r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
     r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|ddp_timeout)",
@@ -50,6 +52,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of DeepSpeed, Hugging Face and Accelerate files that belong together."""
     keys = settings_of(sources)
     kind = (keys.word("accelerate.distributed_type") or "").upper()
+    kind = kind or ("MULTI_GPU" if is_swifts(sources.launch) else "")  # which keeps whole copies of split sequences too
     has = {key.partition(".")[0] for key in keys.values}
     by_deepspeed = sources.launch is not None and sources.launch.launcher == "deepspeed"
     through_accelerate = "accelerate" in has and not by_deepspeed  # whose launcher alone reads its settings
@@ -73,6 +76,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
             draft.version = DEEPSPEED_INSIDE
         elif unsloths and engine != BY_ENGINE:
             draft.stack = "unsloth"
+        elif is_swifts(sources.launch) and engine != BY_ENGINE:
+            draft.stack = "ms-swift"
     _batch(draft, keys)
     _precision(draft, keys)
     _recompute(draft, keys)

@@ -16,6 +16,7 @@ from ..sources import CONFIG_SUFFIXES, Sources, named_arguments, plain_value
 from .llama_factory import second_form_settings
 from .openrlhf import is_supervised, openrlhf_settings
 from .stage_by_name import stage_by_name
+from .swift import is_swifts, swift_settings
 from .trainers import (
     axolotl_settings,
     full_name,
@@ -79,7 +80,7 @@ def settings_of(sources: Sources) -> Keys:
         origin |= dict.fromkeys(settings, launch.where)
         sources.assumed += assumed
     elif launch is not None and not by_axolotl:
-        add("arguments", _arguments(launch, {one.name for one in sources.documents}), launch.where)
+        add("arguments", _arguments(launch, {one.name for one in sources.documents}, sources.assumed), launch.where)
     if launch is not None and launch.launcher == "accelerate":
         add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
     strategy = "" if launch is None else launch.environment.get("FSDP_SHARDING_STRATEGY")  # which Accelerate heeds
@@ -146,14 +147,17 @@ def _take_arguments(sources: Sources, launch: Launch) -> None:
             sources.documents[:], sources.names[:] = found, names
 
 
-def _arguments(launch: Launch, read: Set[str]) -> dict[str, Any]:
-    """Return the words of a command as arguments, without flags that name files which are read."""
+def _arguments(launch: Launch, read: Set[str], remarks: list[str]) -> dict[str, Any]:
+    """Return the words of a command as arguments, without flags that name files which are read; add to the remarks."""
     found = named_arguments(launch)
     for name in CONFIGS:
         if isinstance(found.get(name), str) and PurePath(found[name]).name in read:
             del found[name]
     if is_trls(launch.program):
         found.pop("config", None)  # a file, which is among the documents
+    if is_swifts(launch):
+        found, assumed = swift_settings(found, launch)
+        remarks += assumed
     if launch.program.rpartition("/")[2] == "llamafactory-cli":  # it takes `key=value` beside its YAML
         found |= {key: plain_value(text) for key, text in assignments_of(launch.arguments).items()}
     return found

@@ -39,6 +39,16 @@ def _is_run(node: ast.FunctionDef) -> bool:
     return told.rpartition(".")[2] == "Partial"
 
 
+def whole_call(node: ast.Call) -> ast.Call:
+    """Return `partial(f, a, x=1)(b, y=2)` as the call that it is, `f(a, b, x=1, y=2)`; any other call as it is."""
+    made = node.func
+    if not isinstance(made, ast.Call) or not made.args or ast.unparse(made.func).rpartition(".")[2] != "partial":
+        return node
+    later = {word.arg for word in node.keywords}
+    words = [word for word in made.keywords if word.arg is None or word.arg not in later]
+    return whole_call(ast.Call(made.args[0], [*made.args[1:], *node.args], [*words, *node.keywords]))
+
+
 def copied_fields(node: ast.DictComp) -> ast.expr | None:
     """Return what `{f.name: getattr(X, f.name) for f in dataclasses.fields(T)}` copies: X; None for any other."""
     rule, value = node.generators[0], node.value

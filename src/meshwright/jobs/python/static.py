@@ -15,7 +15,7 @@ from ...errors import InputError
 from ..arithmetic import NotArithmetic, operation_result
 from ..documents import read_document
 from .calls import ENVIRONMENT, Walk, computed, instantiated, method, text_method, variable
-from .functions import FIELDS, copied_fields, returns_config, runs_among
+from .functions import FIELDS, copied_fields, returns_config, runs_among, whole_call
 from .imports import imports_of, module_file, parsed
 from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, record_of
 
@@ -286,7 +286,7 @@ class PythonModule:
         if isinstance(node, ast.Attribute):
             return self._attribute(node, names)
         if isinstance(node, ast.Call):
-            return self._call(node, names)
+            return self._call(whole_call(node), names)
         if isinstance(node, ast.BinOp):
             return self._operated(node.op, node.left, node.right, names)
         if isinstance(node, ast.UnaryOp):

@@ -1,11 +1,12 @@
 """Output of a script's commands in `$(...)` and pipes, as far as the script alone decides it."""
 
+import contextlib
 import re
 
 from ...errors import InputError
 from ..arithmetic import NotArithmetic, evaluate
 from .builtins import Builtins
-from .calls import split_words
+from .calls import LAUNCHERS, split_words
 from .filters import filtered
 from .marks import reasons, unknown
 from .printf import sequence
@@ -119,6 +120,19 @@ class Printing(Builtins):
         self.outcome.started += [one for one in others if one.submitted]
         unknown_ones = others or self.outcome.called_missing[missing:]
         return None if found is None or unknown_ones else "".join(found)
+
+    def starts_ranks(self, body: Script) -> bool:
+        """Follow commands once; what they start is kept where that starts ranks, and variables stay as they were."""
+        variables, started = dict(self.set), len(self.outcome.started)
+        with contextlib.suppress(Leave):
+            self.script(body)
+        mine = self.outcome.started[started:]
+        kept = any({word.rpartition("/")[2] for word in one.words} & LAUNCHERS for one in mine)
+        if not kept:
+            del self.outcome.started[started:]
+        self.set.clear()
+        self.set.update(variables)
+        return kept
 
     def keep(self, text: str, target: str, *, appends: bool = False) -> bool:
         """Keep a text as the file that it is written to; return whether it is a file, and no script or device."""

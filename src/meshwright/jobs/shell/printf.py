@@ -18,6 +18,7 @@ ESCAPES = {
     "0": "\0",
 }
 SPECIFIED = re.compile(r"%%|%([-0 +#]*)(\d*)(?:\.(\d+))?([sdiuxXqbofFeEgGc])")
+WHOLE_NUMBER = re.compile(r"(?<!%)(%[-0 +]*\d*)(?:\.0f|g)")  # as `seq` formats whole numbers
 WIDEST = 200
 MOST_NUMBERS = 10_000
 
@@ -69,15 +70,26 @@ def _once(form: str, words: Sequence[str]) -> str:
 
 
 def sequence(words: Sequence[str]) -> str | None:
-    """Return what `seq [-s SEPARATOR] [FIRST [STEP]] LAST` prints, None where it is not of whole numbers."""
-    words, between = list(words), "\n"
-    while words and words[0].startswith("-s"):
-        flag = words.pop(0)
-        between = flag[2:] or (words.pop(0) if words else "")
+    """Return what `seq [-w] [-f FORMAT] [-s BETWEEN] [FIRST [STEP]] LAST` prints, None where not of whole numbers.
+
+    Of formats those are followed whose one number is printed whole (`gpu%02g`).
+    """
+    words, between, form, alike = list(words), "\n", "%d", False
+    while words and (flag := re.match(r"-[wsf]", words[0])):
+        text = words.pop(0)[2:]
+        if flag[0] == "-w":
+            alike = True
+            continue
+        text = text or (words.pop(0) if words else "")
+        between, form = (text, form) if flag[0] == "-s" else (between, WHOLE_NUMBER.sub(r"\1d", text))
     if not words or len(words) > 3 or not all(re.fullmatch(r"-?\d{1,9}", word) for word in words):
         return None
     numbers = [int(word) for word in words]
     first, step = numbers[0] if len(numbers) > 1 else 1, numbers[1] if len(numbers) > 2 else 1
     if not step or abs(numbers[-1] - first) // abs(step) > MOST_NUMBERS:
         return None
-    return between.join(map(str, range(first, numbers[-1] + (1 if step > 0 else -1), step)))
+    found = [_once(form, [str(one)]) for one in range(first, numbers[-1] + (1 if step > 0 else -1), step)]
+    if not all(re.search(r"\d", one) and not reasons(one) for one in found):
+        return None
+    wide = max(map(len, found), default=0) if alike else 0
+    return between.join(one.zfill(wide) for one in found)

@@ -203,7 +203,9 @@ class _Shell(Editing):
         values = [value for word in block.words[1:] for value in expand(word.text, self)]
         for value in values:
             if is_unknown(value):
-                self.outcome.assume(f"{self.where} line {block.line}: the loop over {shown(value)} is passed over")
+                self.assign(block.words[0].text, value)
+                how = "read once" if self.starts_ranks(block.parts[0]) else "passed over"
+                self.outcome.assume(f"{self.where} line {block.line}: the loop over {shown(value)} is {how}")
         values = [value for value in values if not is_unknown(value)]
         try:
             for value in values:
