@@ -100,11 +100,17 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def _refuse_slice(self, name: str) -> None:
         """Raise InputError where a name is a cloud's of a slice, which tells the number of its chips."""
-        found = re.fullmatch(r"(?:google[- ]?)?(?:cloud[- ]?)?(?:tpu[- ]?)?(\w+)-(\d+)", name.lower())
+        if (found := self.slice_of(name)) is not None:
+            key, chips = found
+            raise InputError(f"{name!r} names a slice of {chips:g} chips: expected {key} and that number of GPUs")
+
+    def slice_of(self, name: str) -> tuple[str, float] | None:
+        """Return the node type and the number of chips that a cloud's name of a slice means ("v5p-256"), else None."""
+        found = re.fullmatch(r"(?:google[- ]?)?(?:cloud[- ]?)?(?:tpu[- ]?)?(\w+)-(\d{1,6})", name.lower())
         for key, node in self.nodes.items():
             if found and found[1] in node.slice_names and node.slice_name_counts:
-                chips = int(found[2]) / node.slice_name_counts.number
-                raise InputError(f"{name!r} names a slice of {chips:g} chips: expected {key} and that number of GPUs")
+                return key, int(found[2]) / node.slice_name_counts.number
+        return None
 
     def _accelerator_called(self, plain: str) -> str:
         """Return the accelerator whose name a plain text is; "" if none is."""

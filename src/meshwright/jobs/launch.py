@@ -111,6 +111,7 @@ class Launch:
     line: int = 0
     variables: dict[str, str] = field(default_factory=dict)  # that the script sets
     environment: dict[str, str] = field(default_factory=dict)  # those of them that the program sees
+    before: tuple[str, ...] = ()  # words in front of the launcher
     around: dict[str, Count] = field(default_factory=dict)  # of what starts the launcher: `srun`, a wrapper, machines
 
     @property
@@ -188,8 +189,7 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     options = words[place + 1 : program_at]
     if not launcher and (own_words := own_launcher(program.rpartition("/")[2], arguments)) is not None:
         launcher, options, arguments = own_words
-    if launcher == "composer":  # composer/cli/launcher.py
-        options = ["--nproc" if word == "-n" else word for word in options]
+    options = ["--nproc" if (launcher, word) == ("composer", "-n") else word for word in options]  # its cli/launcher.py
     around, doubts = flagged_counts(words[:place])
     mine, more = flagged_counts(options)
     if launcher == "deepspeed" and "nodes" not in mine and "per_node" in mine and "hostfile" not in " ".join(options):
@@ -197,8 +197,7 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     counts = around | mine
     gpus = as_whole(one.variables.get("SLURM_GPUS_PER_NODE"))
     if "per_node" not in mine and gpus and any(doubt.startswith(("nproc", "num_gpus")) for doubt in more):
-        # the script asks its machine for it
-        counts["per_node"] = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")
+        counts["per_node"] = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")  # it asks its machine
         more = [doubt for doubt in more if not doubt.startswith(("nproc", "num_gpus"))]
     group = str(flags_of(words[:place]).get("het-group", "0"))
     if group == "0":
@@ -227,6 +226,7 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         line=one.line,
         variables=dict(one.variables),
         environment=dict(one.environment),
+        before=tuple(words[: max(place, 0)]),
         around=around,
     )
 

@@ -1,4 +1,4 @@
-"""Outside of a launcher: what starts it on each node (machines of a manifest, `srun`, a command of one's own).
+"""Outside of a launcher: what starts it on each node (machines of a manifest, `srun`, xpk, a command of one's own).
 
 That is held against what the launcher says itself: one for a single node, started on several, trains on each alone.
 """
@@ -6,7 +6,9 @@ That is held against what the launcher says itself: one for a single node, start
 from dataclasses import replace
 
 from ..errors import InputError
+from ..hardware import load_catalogue
 from .files.manifest import JobMachines
+from .keys import as_whole
 from .launch import Count, Launch, flagged_counts, flags_of, is_count
 
 
@@ -63,3 +65,17 @@ def each_once(launch: Launch) -> Count | None:
     tasks, of_node = (launch.around.get(name, (None, ""))[0] for name in ("tasks", "tasks_per_node"))
     fewer = several and nodes is not None and tasks is not None and tasks < nodes[0]
     return nodes if several and not fewer and of_node in {None, 1} else None
+
+
+def slices_of(launch: Launch) -> tuple[str, int, int] | None:
+    """Return the node type of the TPU slices that xpk asks for, their number, and the chips of one; None without them.
+
+    A name that the catalogue does not know tells nothing. Source: AI-Hypercomputer/xpk:src/xpk/parser/workload.py.
+    """
+    flags = flags_of(launch.before)
+    name = flags.get("tpu-type", flags.get("device-type"))
+    found = load_catalogue().slice_of(name) if isinstance(name, str) else None
+    if found is None:
+        return None
+    node, chips = found
+    return node, as_whole(flags.get("num-slices", 1)) or 1, int(chips)

@@ -1,4 +1,4 @@
-"""MaxText's global_parameter_scale: one number for the sizes of a model."""
+"""MaxText's scale: one number for the sizes of a model, and the devices of a mesh."""
 
 import pytest
 
@@ -72,3 +72,34 @@ def test_a_yaml_that_is_not_here_is_asked_for_where_the_command_leaves_some_of_i
 
     with pytest.raises(InputError, match=r"names own\.yml, which is not here"):
         read_job([str(script)])
+
+
+XPK = """xpk workload create --cluster c --workload w --tpu-type={slice} --num-slices={count} \\
+  --command "python3 -m MaxText.train base.yml model_name=llama2-7b per_device_batch_size=2 remat_policy=full \\
+  max_target_length=1024 {mesh}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "mesh", "ranks", "copies"),
+    [
+        ("v5p-64", 2, "dcn_data_parallelism=2 ici_fsdp_parallelism=-1", 64, 2),  # 64 TensorCores are 32 chips
+        ("v6e-64", 1, "ici_fsdp_parallelism=-1", 64, None),
+        ("v6e-16", 4, "ici_fsdp_parallelism=16", 64, 4),  # the slices are xpk's
+    ],
+)
+def test_chips_are_those_of_the_slices_that_xpk_asks_for(tmp_path, kind, count, mesh, ranks, copies):
+    (tmp_path / "run.sh").write_text(XPK.format(slice=kind, count=count, mesh=mesh))
+
+    job = read_job([str(tmp_path / "run.sh")])
+
+    assert (job.world, job.layout.dp, job.layout.zero, job.layout.replicas) == (ranks, ranks, 3, copies)
+    assert (job.global_batch, job.machines) == (2 * ranks, f"tpu-{kind.partition('-')[0]}")
+
+
+def test_a_mesh_of_other_devices_than_the_slices_have_is_refused(tmp_path):
+    mesh = "dcn_data_parallelism=2 ici_fsdp_parallelism=32"
+    (tmp_path / "run.sh").write_text(XPK.format(slice="v6e-64", count=2, mesh=mesh))
+
+    with pytest.raises(InputError, match=r"dcn 2 x ici 32 = 64 contradicts the 2 slices of 64 chips that xpk asks for"):
+        read_job([str(tmp_path / "run.sh")])

@@ -92,7 +92,9 @@ def test_recipes_that_compare_answers_and_configurations_by_name_alone_are_refus
     words = "tune run --nproc_per_node 8 %s --config %s\n"
     with pytest.raises(InputError, match="torchtune's lora_dpo_distributed is not read"):
         job(tmp_path, {"full.yaml": YAML, "a.sh": words % ("lora_dpo_distributed", "full.yaml")})
-    with pytest.raises(InputError, match="names 8B_full, which is not here"):
+    with pytest.raises(
+        InputError, match="takes batch_size, .* from torchtune.s own llama3_1/8B_full, which is not here"
+    ):
         job(tmp_path, {"b.sh": words % ("full_finetune_distributed", "llama3_1/8B_full")})
 
 
@@ -111,3 +113,31 @@ def test_an_optimizer_that_runs_in_backward_uses_gradients_up_as_they_come(tmp_p
 
     assert found.optimizer == priced
     assert not any("optimizer_in_bwd" in text for text in found.ignored)
+
+
+WORDS = "batch_size=2 gradient_accumulation_steps=4 tokenizer.max_seq_len=8192 enable_activation_checkpointing=True"
+
+
+@pytest.mark.parametrize(
+    ("named", "model", "rank"), [("llama3_1/8B_full", "llama3-8b", 0), ("qwen2_5/7B_lora", "qwen2.5-7b", 16)]
+)
+def test_a_published_file_is_known_by_its_name_where_the_command_says_what_is_priced(tmp_path, named, model, rank):
+    adapters = " model.lora_rank=16 model.apply_lora_to_mlp=True" if rank else ""
+    recipe = "lora" if rank else "full"
+    words = f"tune run --nproc_per_node 8 {recipe}_finetune_distributed --config {named} {WORDS}{adapters}\n"
+
+    found = job(tmp_path, {"go.sh": words})
+
+    assert found.architecture is not None
+    assert (found.architecture.name, found.lora_rank) == (model, rank)
+    assert (found.world, found.global_batch, found.seq_len, found.layout.recompute) == (8, 64, 8192, "full")
+    assert any(f"{named} of torchtune is not here" in text for text in found.assumed)
+
+
+def test_what_a_command_leaves_to_a_published_file_is_asked_for_by_its_whole_name(tmp_path):
+    words = (
+        f"tune run --nproc_per_node 8 full_finetune_distributed --config llama3/70B_full {WORDS.partition(' ')[2]}\n"
+    )
+
+    with pytest.raises(InputError, match=r"takes batch_size from .* llama3/70B_full, .*`tune cp llama3/70B_full"):
+        job(tmp_path, {"go.sh": words})

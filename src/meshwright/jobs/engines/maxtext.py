@@ -7,6 +7,7 @@ from pathlib import PurePath
 import msgspec
 
 from ...quantities import MOST_SEQUENCES
+from ...units import counted
 from ...workload.recomputed import INPUT
 from ..draft import Draft, JobOptions
 from ..job import Job
@@ -14,6 +15,7 @@ from ..keys import Keys
 from ..launch import assignments_of
 from ..models import catalogue_name
 from ..optimizers import OF_TWO_TYPES, read_optimizer
+from ..outside import slices_of
 from ..savings import HALF, SINGLE_MOMENTS, dtype_of
 from ..shell.marks import shown
 from ..sources import Sources, plain_value
@@ -92,7 +94,10 @@ def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a MaxText configuration."""
     draft = Draft("maxtext", sources.names, question)
     keys = _keys(sources)
-    _mesh(draft, keys)
+    slices = None if sources.launch is None else slices_of(sources.launch)
+    if slices is not None:
+        sources.machine_type = sources.machine_type or slices[0]
+    _mesh(draft, keys, slices)
     _model(draft, keys)
     _batch(draft, keys)
     _pipeline(draft, keys)
@@ -123,14 +128,23 @@ def _keys(sources: Sources) -> Keys:
     return sources.overridden(values, origin, sources.names[0])
 
 
-def _mesh(draft: Draft, keys: Keys) -> None:
-    """Set the degrees: each is dcn times ici; one axis of each may be -1, what is left of the devices."""
+def _mesh(draft: Draft, keys: Keys, asked: tuple[str, int, int] | None) -> None:
+    """Set the degrees: each is dcn times ici; one axis of each may be -1, what is left of the devices.
+
+    `asked` are the slices of TPUs that what starts the job asks for: their kind, their number, the chips of one.
+    """
     slices = _axes(keys, "dcn", "data")
     inside = _axes(keys, "ici", "fsdp")
     fixed_slices = math.prod(value for value in slices.values() if value > 0)
     auto_slices = [axis for axis, value in slices.items() if value < 0]
     auto_inside = [axis for axis, value in inside.items() if value < 0]
-    world = draft.question.gpus
+    world, per_slice = draft.question.gpus, None
+    if world is None and asked is not None:
+        _, count, per_slice = asked
+        world = count * per_slice
+        if fixed_slices == 1 and "dcn_data_parallelism" not in keys:
+            slices["data"], auto_slices = count, []
+            draft.assume(f"dcn_data_parallelism {count}: xpk starts {counted(count, 'slice')}")
     on_gpus = keys.word("hardware") in {"gpu", "gpu_multiprocess"}
     if auto_slices and "dcn_data_parallelism" not in keys and fixed_slices > 1:
         draft.assume(f"dcn_data_parallelism 1: other dcn axes make {fixed_slices} slices")
@@ -138,7 +152,7 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     if auto_slices and fixed_slices == 1 and "dcn_data_parallelism" not in keys and not auto_inside and world is None:
         draft.note("the number of slices is in no file (dcn_data_parallelism)")
     if world is not None:
-        per_slice = (draft.question.gpus_per_node or 8) if on_gpus else world
+        per_slice = per_slice or ((draft.question.gpus_per_node or 8) if on_gpus else world)
         _fill(draft, slices, inside, auto_slices, auto_inside, world, per_slice)
         auto_slices, auto_inside = [], []
     count = math.prod(max(1, value) for value in slices.values())
@@ -161,6 +175,10 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     draft.put("dp", dp, f"data {degrees['data']} x fsdp {degrees['shard']} x expert {degrees['ep']}")
     product = math.prod(degrees.values())
     told = f"dcn {math.prod(slices.values())} x ici {math.prod(inside.values())} = {product}"
+    if asked is not None and draft.question.gpus is None and product != asked[1] * asked[2]:
+        raise draft.refused(
+            f"{told} contradicts the {counted(asked[1], 'slice')} of {asked[2]} chips that xpk asks for"
+        )
     draft.world = (product, f"{told} ({draft.files[0]})")
     draft.gpus_per_node = math.prod(inside.values()) if on_gpus else None
 

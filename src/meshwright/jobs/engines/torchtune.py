@@ -6,6 +6,7 @@ siblings), recipes/configs, torchtune/training/_distributed.py (ParallelDims), t
 
 import re
 
+from ...errors import InputError
 from ...workload.recomputed import INPUT
 from ..draft import Draft, JobOptions
 from ..job import Job
@@ -21,6 +22,10 @@ HARMLESS = (
     r"batch_size_val|run_val.*|enable_async_checkpointing|custom_sharded_layers|cudnn_.*|keep_last.*|save_every.*|loss\.(?!_component_).*",
     r"optimizer\.(?!_component_).*|model\.(?:lora_alpha|lora_dropout|use_dora|apply_lora_to.*|lora_attn_modules.*)|ac_option",
 )
+# names of its published YAML files (`tune ls`): family, size and what is trained
+PUBLISHED = re.compile(r"(?P<family>[a-z]\w*)/(?P<size>[\d.]+[BM])_(?P<kind>full|lora|qlora)")
+# what a command must say itself where the published YAML that it names is not here
+PRICED = ("batch_size", "gradient_accumulation_steps", "tokenizer.max_seq_len", "enable_activation_checkpointing")
 RECIPES = re.compile(r"(?:full|lora)_finetune_(?:distributed|single_device)")
 WHOLE = re.compile(r"(?:^|\.)(?:CrossEntropyLoss|ForwardKLLoss)$")  # losses over logits that are whole
 TYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "fp32"}
@@ -61,8 +66,31 @@ def _keys(sources: Sources) -> Keys:
     launch = sources.launch
     named = None if launch is None else named_by(launch.arguments, "config")
     if named is not None and all(sources.document(name) is None for name in (named, f"{named}.yaml")):
-        raise sources.absent(named)
+        return _published(sources, named)
     return sources.with_words()
+
+
+def _published(sources: Sources, named: str) -> Keys:
+    """Return the settings of a command that names one of torchtune's own YAML files, with the model of that name.
+
+    Raises InputError for another name, and where the command leaves a setting that is priced to the file.
+    """
+    found = PUBLISHED.fullmatch(named.removesuffix(".yaml"))
+    if found is None:
+        raise sources.absent(named)
+    keys = sources.with_words()
+    needed = [*PRICED, *(["model.lora_rank"] if found["kind"] != "full" else [])]
+    if missing := [key for key in needed if key not in keys]:
+        told = f"takes {', '.join(missing)} from torchtune's own {found[0]}, which is not here"
+        raise InputError(f"{sources.names[0]}: {told}: `tune cp {found[0]} own.yaml` writes it; give it in its place")
+    builder = f"{found['family']}_{found['size'].lower()}"
+    prefix = "" if found["kind"] == "full" else f"{found['kind']}_"
+    keys.values.setdefault("model._component_", f"{prefix}{builder}")
+    keys.values.setdefault("optimizer._component_", "torch.optim.AdamW")
+    sources.assumed.append(
+        f"{found[0]} of torchtune is not here: bf16, AdamW and FSDP 2 unless the command says others"
+    )
+    return keys
 
 
 def _mesh(draft: Draft, keys: Keys, *, alone: bool) -> None:

@@ -61,7 +61,8 @@ def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]
         name, equals, text = word.partition("=")
         if name in flags_of_text:  # of `sbatch`, and of what starts a text on other machines (xpk, gcloud, MaxText's)
             text = text if equals else "".join(fields[place + 1 : place + 2])
-            return ((), text, []) if " " in text else None
+            before = tuple(fields[:place]) if fields[0].rpartition("/")[2] == "xpk" else ()  # it says the machines
+            return (before, text, []) if " " in text else None
     return None
 
 
