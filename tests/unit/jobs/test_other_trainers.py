@@ -124,6 +124,39 @@ def test_a_recipe_that_a_launch_names_is_asked_for(tmp_path):
         read_job([str(file)])
 
 
+SAID = "--num_gpus 64 --gpus_per_node 8 -tp 4 -pp 2 -vp 5 -cp 1 -mb 1 -gb 128 -sl 4096 --compute_dtype {dtype}"
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_mx"])
+def test_a_recipe_that_is_not_here_is_not_needed_where_the_launch_says_all_that_is_priced(tmp_path, dtype):
+    words = SAID.format(dtype=dtype)
+    line = f"python3 setup_experiment.py --model_family_name llama --model_recipe_name llama3_70b {words}\n"
+
+    found = job(tmp_path, {"launch.sh": line})
+
+    layout = found.layout
+    assert (found.world, layout.tp, layout.pp, layout.vpp, layout.dp, layout.sp, layout.zero) == (64, 4, 2, 5, 8, 1, 1)
+    assert (layout.mbs, found.global_batch, found.seq_len, found.model_name) == (1, 128, 4096, "llama3-70b")
+    assert found.precision == {"bf16": "bf16", "fp8_mx": "mxfp8"}[dtype]
+    assert any("the recipe llama3_70b is not here" in text for text in found.assumed)
+    assert not found.ignored
+
+
+@pytest.mark.parametrize(
+    ("recipe", "left", "told"),
+    [
+        ("llama3_70b", "-vp 5 ", "virtual_pipeline_model_parallel_size"),
+        ("llama3_70b", "-sl 4096 ", "seq_length"),
+        ("qwen3_30b_a3b", "-gb 128 ", "global_batch_size, expert_model_parallel_size, expert_tensor_parallel_size"),
+    ],
+)
+def test_what_a_launch_leaves_to_a_recipe_that_is_not_here_is_named(tmp_path, recipe, left, told):
+    words = SAID.format(dtype="bf16").replace(left, "")
+
+    with pytest.raises(InputError, match=f"takes {told} from the recipe {recipe} .*which is not here"):
+        job(tmp_path, {"launch.sh": f"python3 setup_experiment.py --model_recipe_name {recipe} {words}\n"})
+
+
 def test_what_is_learnt_from_pairs_of_answers_is_named_and_weights_in_bf16_alone_are_priced(tmp_path):
     file = tmp_path / "dpo.yaml"
     file.write_text("base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nmicro_batch_size: 1\nrl: dpo\nbf16: full\n")

@@ -1,14 +1,15 @@
 """Megatron-Bridge: recipes in Python (read, never imported), YAML overrides of a ConfigContainer, workload presets."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError
 from ..draft import Draft, JobOptions
 from ..job import Job
-from ..keys import Keys
+from ..keys import Keys, as_whole
 from ..launch import assignments_of, flags_of
-from ..models import catalogue_name
+from ..models import architecture_named, catalogue_name
 from ..python.values import PythonCall
 from ..shell.marks import shown
 from ..sources import Sources, plain_value
@@ -25,6 +26,7 @@ HARMLESS = (
     r"optimizer\.(?!optimizer_cpu_offload|optimizer_offload|use_distributed|use_precision|main_|exp_).*",
     r"(?:.*\.)?(?:\(\)|\[\]|_target_)|model\.(?:transformer_impl|pipeline_dtype|attention_backend|make_vocab.*)",
     r"comm_overlap\.tp_comm_overlap_cfg\..*",  # kernels of the overlap, which is named itself
+    r"(?:account|partition|time_limit|container_.*|task|gpu|data|max_steps|hf_token|log_dir|nemo_home|dryrun|wandb.*)",
     r"ddp\.(?:check_for.*|_target_|average_in_collective)|mixed_precision\.\(\)|name|peft|(?:lr|min_lr|train_iters).*",
 )
 PLACES = ("model.", "train.", "dataset.", "mixed_precision.", "ddp.", "")
@@ -56,6 +58,12 @@ BASES: dict[str, dict[str, Any]] = {
     "_sft_common": TUNED,
     "_peft_common": TUNED | {"peft.()": "LoRA"},
 }
+# What a command of its scripts must say itself where the recipe that it names is not here, and what these scripts set
+# beside it (NVIDIA-NeMo/Megatron-Bridge:scripts/performance/utils/overrides.py, set_user_overrides; recipes/common.py)
+DECIDED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+BATCHED = ("micro_batch_size", "global_batch_size", "seq_length", "num_gpus", "compute_dtype")
+OF_EXPERTS = ("expert_model_parallel_size", "expert_tensor_parallel_size")
+TYPES = {"bf16": "bf16", "fp8_cs": "fp8", "fp8_ds": "fp8", "fp8_sc": "fp8-block", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"}
 PRECISIONS = (("NVFP4", "nvfp4"), ("FP8_MX", "mxfp8"), ("FP8_SC", "fp8-block"), ("FP8", "fp8"), ("BF16", "bf16"))
 
 
@@ -72,6 +80,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     gpus = keys.whole("num_gpus", "num-gpus", least=1)
     if gpus is not None and draft.world is None:
         draft.world = (gpus, keys.told(keys.find("num_gpus", "num-gpus") or ""))
+        draft.gpus_per_node = draft.gpus_per_node or keys.whole("gpus_per_node", least=1)
     _world_of_name(draft, sources)
     _base(draft, keys)
     plain = as_megatron(keys, PLACES)
@@ -79,6 +88,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _name(draft, keys, sources)
     fill_shared_settings(draft, keys, plain)
     draft.seq_len = draft.seq_len or sequence
+    if sources.python is None and (computed := keys.word("compute_dtype")) in TYPES:
+        draft.precision = TYPES[computed]
     if keys.switch("use_megatron_fsdp", default=False):
         draft.zero(3)  # what the scripts of the presets set
     _preset(draft, keys, sources)
@@ -93,8 +104,6 @@ def _keys(sources: Sources) -> Keys:
     values, origin = sources.settings(inside="ConfigContainer")
     flags = {} if sources.launch is None else flags_of(sources.launch.arguments)
     recipe = next((flags[name] for name in RECIPES if isinstance(flags.get(name), str)), None)
-    if recipe is not None and sources.python is None:
-        raise sources.need(f"the recipe {shown(str(recipe))} (as FILE.py:FUNCTION)")
     if sources.launch is not None:
         launched = {**assignments_of(sources.launch.arguments)}
         for key, value in flags_of(sources.launch.arguments, dashes=False).items():
@@ -103,7 +112,37 @@ def _keys(sources: Sources) -> Keys:
                 launched[FLAGS.get(key, key)] = first
         for key, value in launched.items():
             values[key], origin[key] = plain_value(value), sources.launch.where
+    if recipe is not None and sources.python is None:
+        values |= _beside_recipe(shown(str(recipe)), values, sources)
     return sources.overridden(values, origin, sources.names[0])
+
+
+def _beside_recipe(recipe: str, values: Mapping[str, Any], sources: Sources) -> dict[str, Any]:
+    """Return what scripts set beside the words of a command that says all degrees and the batch of a recipe itself.
+
+    Raises InputError naming what it takes from the recipe, which is not here.
+    """
+    model = catalogue_name(recipe)
+    needed = [*DECIDED, *BATCHED]
+    if str(values.get("pipeline_model_parallel_size", 1)) != "1":
+        needed.append("virtual_pipeline_model_parallel_size")
+    if model is None or architecture_named(model).experts:
+        needed += OF_EXPERTS
+    missing = [name for name in needed if values.get(name) is None]
+    known = str(values.get("compute_dtype")) in TYPES
+    if missing or not known or values.get("task", "pretrain") not in {"pretrain", "sft"}:
+        told = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "") or "its settings"
+        raise InputError(
+            f"{sources.names[0]}: takes {told} from the recipe {recipe} (as FILE.py:FUNCTION), "
+            "which is not here: give it too"
+        )
+    sources.assumed.append(
+        f"the recipe {recipe} is not here: the command says its degrees and its batch; no recomputation, no graphs, "
+        "sequence parallelism with tp > 1 and a distributed optimizer are what the scripts and recipes set"
+    )
+    sequences = (as_whole(values["tensor_model_parallel_size"]) or 1) > 1
+    named = {"mixed_precision": "bf16_mixed"}  # beside it `compute_dtype` says in what products are
+    return {"sequence_parallel": sequences, "ddp.use_distributed_optimizer": True, **named}
 
 
 def _world_of_name(draft: Draft, sources: Sources) -> None:
@@ -137,7 +176,8 @@ def _base(draft: Draft, keys: Keys) -> None:
 
 def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
     """Set the model: the Hugging Face name that the recipe loads, else the recipe's own name."""
-    words = [keys.word("hf_path", "model.hf_path", "recipe", "model_family_name", "model_recipe_name") or ""]
+    named = ("hf_path", "model.hf_path", "recipe", "model_recipe_name", "model_family_name")
+    words = [keys.word(name) or "" for name in named]
     words += _texts(keys.values.get("model.[]"))
     words.append(str(keys.values.get("model.()", "")))
     words.append(str(keys.values.get("()", "")))  # the recipe that it starts from
