@@ -10,7 +10,7 @@ from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
 from .nearby import nearby
 from .shell.marks import shown
-from .signs import of_document, of_python
+from .signs import is_fit, of_document, of_python
 
 CONFIGURATIONS = frozenset({".yaml", ".yml", ".json", ".toml"})
 
@@ -78,6 +78,8 @@ class PythonPrograms:
         """
 
         def engine(program: str, arguments: Sequence[str]) -> str | None:
+            if is_fit(arguments):
+                return "lightning"
             file = self.started_by(program, written, folder)
             own = None if file is None else of_python(file.text)
             if own is not None:

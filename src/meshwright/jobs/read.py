@@ -11,6 +11,7 @@ from .engines import (
     bridge,
     foundry,
     huggingface,
+    lightning,
     litgpt,
     maxtext,
     megatron,
@@ -46,6 +47,7 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "picotron": picotron.read,
     "torchtune": torchtune.read,
     "litgpt": litgpt.read,
+    "lightning": lightning.read,
 }
 EXPECTED = (
     "a Megatron-LM script or YAML, a Megatron-Bridge recipe, NeMo, Automodel, Accelerate or MaxText YAML, "

@@ -1,5 +1,6 @@
 """Signs in a file of the engine that it configures: what Python imports, and the keys of YAML, JSON and TOML."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -85,6 +86,17 @@ def is_litgpt(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> bool:
     return bool(batches and (own or "model.n_layer" in flat_keys)) or {"lora_r", "checkpoint_dir"} <= keys
 
 
+def is_lightning(keys: frozenset[str], flat_keys: Collection[str]) -> bool:
+    """Whether a file is of Lightning's CLI: a trainer beside classes by their paths."""
+    return "trainer" in keys and any(key.rpartition(".")[2] == "class_path" for key in flat_keys)
+
+
+def is_fit(arguments: Sequence[str]) -> bool:
+    """Whether the words of a program are those of Lightning's CLI: `fit` with a file or with settings."""
+    own = [word for word in arguments if re.match(r"(?:--config|-c|--trainer(?:\.\w+)*)(?:=|$)", word)]
+    return list(arguments[:1]) == ["fit"] and bool(own)
+
+
 def is_picotron(flat_keys: Collection[str]) -> bool:
     """Whether a file, by its settings under dotted names, is picotron's."""
     return "distributed.tp_size" in flat_keys and "training.micro_batch_size" in flat_keys
@@ -100,6 +112,8 @@ def of_document(document: Document) -> str | None:
         return "torchtune"
     if is_picotron(keys):
         return "picotron"
+    if is_lightning(document.keys, keys):
+        return "lightning"
     if is_litgpt(document.keys, flat):
         return "litgpt"
     if kind_of_document(document):

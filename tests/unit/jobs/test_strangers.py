@@ -395,7 +395,6 @@ OTHERS = {
     "torchtune": "model:\n  _component_: torchtune.models.llama3.llama3_8b\nmax_new_tokens: 300\n",
     "LLM Foundry": "max_seq_len: 2048\nglobal_train_batch_size: 1024\nfsdp_config:\n  sharding_strategy: FULL_SHARD\n",
     "verl": "actor_rollout_ref:\n  actor:\n    megatron:\n      tensor_model_parallel_size: 2\ntrainer:\n  nnodes: 1\n",
-    "Lightning's CLI": "trainer:\n  devices: 8\n  num_nodes: 2\nmodel:\n  class_path: my.Model\n",
 }
 
 

@@ -1,0 +1,204 @@
+"""PyTorch Lightning's CLI: a YAML of a trainer with its strategy, beside classes of one's own for model and data.
+
+What the trainer says is Lightning's; batch, length and model are read from arguments of the classes where their names
+leave no doubt, and listed. Sources: Lightning-AI/pytorch-lightning:src/lightning/pytorch (trainer/trainer.py,
+strategies/fsdp.py, strategies/deepspeed.py, cli.py) and src/lightning/fabric/plugins/environments/slurm.py.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..draft import Draft, JobOptions
+from ..job import Job
+from ..keys import Keys
+from ..launch import flags_of
+from ..optimizers import read_optimizer
+from ..savings import HALF
+from ..sources import Sources, plain_value
+from .megatron import world_of
+
+HARMLESS = (
+    r"trainer\.(?:accelerator|logger.*|callbacks.*|max_.*|min_.*|limit_.*|val_.*|check_val.*|log_.*|enable_.*|num_sanity.*)",
+    r"trainer\.(?:gradient_clip.*|deterministic|benchmark|inference_mode|use_distributed_sampler|profiler.*|detect_anomaly)",
+    r"trainer\.(?:barebones|reload_.*|default_root_dir|overfit.*|fast_dev_run|sync_batchnorm|plugins)",
+    r"trainer\.strategy\.(?:auto_wrap_policy|state_dict_type|limit_all_gathers|process_group.*|timeout|use_orig_params)",
+    r"(?:model|data|optimizer|lr_scheduler)\.(?:class_path|lr|learning_rate|.*warmup.*|weight_decay|num_workers|betas|eps)",
+    r"(?:model|data)\.(?:.*path|.*dir|.*file|seed|pin_memory|tokenizer.*|shuffle|dataset.*|persistent.*|prefetch.*)",
+    r"(?:seed_everything|ckpt_path|config|c)|(?:optimizer|lr_scheduler)\..*",
+)
+PRECISIONS = {
+    **dict.fromkeys(("bf16-mixed", "bf16-true", "bf16"), "bf16"),
+    **dict.fromkeys(("16-mixed", "16-true", "16"), "fp16"),
+    **dict.fromkeys(("32-true", "32"), "fp32"),
+    "transformer-engine": "fp8",
+}
+SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "_HYBRID_SHARD_ZERO2": 2}
+# names of a class's arguments that mean nothing else
+BATCHES = ("batch_size", "train_batch_size", "micro_batch_size", "per_device_train_batch_size", "per_device_batch_size")
+LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "seq_length", "seq_len", "sequence_length", "block_size")
+MODELS = ("model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id", "base_model", "model_path")
+AGAIN = ("gradient_checkpointing", "activation_checkpointing", "use_gradient_checkpointing")
+RANKS = ("lora_r", "lora_rank")
+STRATEGY = "trainer.strategy"
+
+
+def read(sources: Sources, question: JobOptions) -> Job:
+    """Return the job of a YAML of Lightning's CLI, with the words of its `fit` on top."""
+    keys = _keys(sources)
+    named = (keys.word(f"{STRATEGY}.class_path", STRATEGY) or "auto").rpartition(".")[2]
+    of_deepspeed = named.lower().startswith("deepspeed")
+    draft = Draft("deepspeed" if of_deepspeed else "accelerate", sources.names, question)
+    _ranks(draft, keys, sources)
+    for name in ("tp", "pp", "cp"):
+        draft.put(name, 1, f"{name} 1")
+    if of_deepspeed:
+        _deepspeed(draft, keys, named)
+    else:
+        _sharded(draft, keys, named)
+    _recompute(draft, keys)
+    _classes(draft, keys)
+    draft.take_batch("steps", keys, "trainer.accumulate_grad_batches")
+    _precision(draft, keys)
+    read_optimizer(draft, keys, "optimizer.class_path")
+    return draft.conclude(sources, keys, HARMLESS)
+
+
+def _keys(sources: Sources) -> Keys:
+    """Return the settings, `init_args` left out of their names; InputError where a YAML of the command is not here."""
+    words = {} if sources.launch is None else flags_of(sources.launch.arguments, dashes=False)
+    for flag in ("config", "c"):
+        named = words.pop(flag, None)
+        for path in named if isinstance(named, list) else [named] if isinstance(named, str) else []:
+            if sources.document(path) is None:
+                raise sources.absent(path)
+    values, origin = sources.settings()
+    if isinstance(words.get(STRATEGY), str):  # in the place of the file's
+        values = {key: value for key, value in values.items() if not key.startswith(f"{STRATEGY}.")}
+    for key, value in words.items():
+        plain = key.replace(".init_args", "")
+        values = {old: one for old, one in values.items() if old.replace(".init_args", "") != plain}
+        values[plain] = plain_value(value) if isinstance(value, str) else value
+        origin[plain] = sources.launch.where if sources.launch is not None else ""
+    short: dict[str, Any] = {key.replace(".init_args", ""): value for key, value in values.items()}
+    return sources.overridden(
+        short, {key.replace(".init_args", ""): file for key, file in origin.items()}, sources.names[0]
+    )
+
+
+def _ranks(draft: Draft, keys: Keys, sources: Sources) -> None:
+    """Set the ranks: the trainer's devices on its nodes, which must be the tasks that SLURM starts."""
+    if sources.launch is not None:
+        world_of(sources.launch, draft)
+    started = draft.world
+    nodes = keys.whole("trainer.num_nodes", least=1) or 1
+    said = keys.raw("trainer.devices")
+    devices = len(said) if isinstance(said, list) else None
+    if devices is None and str(said) not in {"auto", "-1", "None"}:
+        devices = keys.whole("trainer.devices", least=1)
+    if devices is None:
+        return
+    told = f"trainer.devices {devices} x trainer.num_nodes {nodes} = {devices * nodes}"
+    if started is not None and started[0] != devices * nodes and draft.question.gpus is None:
+        raise draft.refused(f"{told} contradicts {started[1]}")
+    draft.gpus_per_node = devices
+    draft.world = (devices * nodes, f"{told} ({draft.files[0]})")
+
+
+def _sharded(draft: Draft, keys: Keys, named: str) -> None:
+    """Set what FSDP shards, or whole copies; InputError for strategies whose split stands in the model's code."""
+    plain = named.removesuffix("Strategy").lower()
+    if plain in {"auto", "ddp"} or plain.startswith("ddp_"):
+        draft.zero(0)
+        return
+    if plain not in {"fsdp", "fsdp_cpu_offload"}:
+        raise draft.refused(f"strategy {named}: expected FSDP, DDP or DeepSpeed: say the layout with --layout")
+    draft.note("Lightning runs PyTorch's FSDP: read as FSDP")
+    draft.version = "FSDP 1"
+    kind = (keys.word(f"{STRATEGY}.sharding_strategy") or "FULL_SHARD").upper()
+    if kind not in SHARDING:
+        raise draft.refused(f"sharding_strategy {kind}: expected one of {', '.join(SHARDING)}")
+    draft.switches["zero"] = SHARDING[kind]
+    if "HYBRID" in kind and keys.raw(f"{STRATEGY}.device_mesh") is not None:
+        raise draft.refused(f"{keys.told(f'{STRATEGY}.device_mesh')}: is not read: say the layout with --layout")
+    if "HYBRID" in kind:
+        draft.copies_by_node(kind)
+    if plain == "fsdp_cpu_offload" or keys.switch(f"{STRATEGY}.cpu_offload", default=False):
+        draft.offload("parameters")
+
+
+def _deepspeed(draft: Draft, keys: Keys, named: str) -> None:
+    """Set the stage and the offload by the strategy's name (`deepspeed_stage_3_offload`) or its arguments."""
+    if keys.raw(f"{STRATEGY}.config") is not None:
+        raise draft.refused(f"{keys.told(f'{STRATEGY}.config')}: give its stage as strategy deepspeed_stage_N")
+    words = named.lower().split("_")
+    stage = int(words[2]) if words[1:2] == ["stage"] and words[2:3] and words[2].isdecimal() else None
+    if stage is None:
+        stage = keys.whole(f"{STRATEGY}.stage")
+    if stage is None:
+        stage = 2
+        draft.assume("ZeRO 2 (the default of Lightning's DeepSpeedStrategy)")
+    if stage > 3:
+        raise draft.refused(f"{STRATEGY} {named}: expected stage 0 to 3")
+    draft.switches["zero"] = stage
+    states = keys.switch(f"{STRATEGY}.offload_optimizer", default="offload" in words)
+    weights = keys.switch(f"{STRATEGY}.offload_parameters", default="offload" in words and stage == 3)
+    if weights and not states:
+        draft.ignore("offload_parameters without offload_optimizer: priced with the weights on the GPU")
+    draft.offload("none" if not states else "parameters" if weights and stage == 3 else "optimizer")
+
+
+def _recompute(draft: Draft, keys: Keys) -> None:
+    """Set recomputation: the strategy's policy of layers, or a switch of the model's class."""
+    for name in ("activation_checkpointing_policy", "activation_checkpointing"):
+        if keys.raw(f"{STRATEGY}.{name}"):
+            draft.recompute("full", f"{name} of the strategy")
+            return
+    own = _own(keys, AGAIN)
+    if own and keys.switch(*own):
+        draft.recompute("full", keys.told(own[0]))
+        return
+    draft.recompute("none")
+    if not own:
+        draft.assume("no recomputation: no file switches it on")
+
+
+def _own(keys: Keys, names: Sequence[str]) -> list[str]:
+    """Return the arguments of the classes of model and data that have one of some names."""
+    return [key for key in keys.values if key.startswith(("model.", "data.")) and key.rpartition(".")[2] in names]
+
+
+def _classes(draft: Draft, keys: Keys) -> None:
+    """Set batch, length, model and adapters from the arguments of one's own classes, each said as what it is taken for.
+
+    Raises InputError where two arguments of such a name differ.
+    """
+    found = {}
+    for names, what in ((BATCHES, "sequences of a rank in a pass"), (LENGTHS, "tokens of a sequence"), (RANKS, "")):
+        own = _own(keys, names)
+        sizes = {key: keys.whole(key, least=1) for key in own}
+        if len(set(sizes.values())) > 1:
+            raise draft.refused(
+                f"{' and '.join(map(keys.told, own))}: which counts {what or 'is the rank'} is not known"
+            )
+        if own:
+            found[names] = own[0], sizes[own[0]]
+            if what:
+                draft.assume(f"{keys.told(own[0])}: taken for the {what}")
+    if BATCHES in found and found[BATCHES][1] is not None:
+        draft.batch["mbs"] = found[BATCHES][1], keys.told(found[BATCHES][0])
+    if LENGTHS in found:
+        draft.seq_len = found[LENGTHS][1]
+    if RANKS in found:
+        draft.adapters(keys.told(found[RANKS][0]), found[RANKS][1])
+    if named := _own(keys, MODELS):
+        draft.model_name = keys.word(*named)
+
+
+def _precision(draft: Draft, keys: Keys) -> None:
+    """Set the types of what is computed, and of the weights where they are in half precision too."""
+    named = (keys.word("trainer.precision") or "32-true").lower()
+    if named not in PRECISIONS:
+        raise draft.refused(f"{keys.told('trainer.precision')}: expected one of {', '.join(PRECISIONS)}")
+    draft.precision = PRECISIONS[named]
+    if named == "bf16-true" and draft.engine != "deepspeed":
+        draft.savings.weights = (HALF, keys.told("trainer.precision"))
