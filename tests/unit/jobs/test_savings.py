@@ -514,3 +514,11 @@ def test_a_fused_adamw_is_what_is_written_of_a_job_anyway(tmp_path, capsys):
 def test_the_planner_knows_every_name_that_readers_give():
     assert {ours for _, ours in NAMES} | set(BY_BITS.values()) - {""} <= set(MOMENTS)
     assert optimizer_named("SGD", momentum=0.9) in MOMENTS
+
+
+def test_the_second_copy_of_weights_of_zero_plus_plus_is_said_not_to_be_priced(tmp_path):
+    text = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}}'
+
+    found = job(tmp_path, {"ds.json": text}, gpus=16)
+
+    assert any("zero_hpz_partition_size = 4: a second copy of the weights" in line for line in found.ignored)

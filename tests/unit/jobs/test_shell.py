@@ -232,3 +232,11 @@ def test_a_loop_over_a_list_that_is_not_known_is_passed_over_where_it_starts_non
 
     assert not outcome.started
     assert any("is passed over" in text for text in outcome.assumed)
+
+
+def test_a_loop_over_a_list_that_is_not_known_may_hold_what_never_ends():
+    outcome = follow(
+        "for file in $(ls); do while true; do X=1; done; done\nfor x in 1 2; do run $x; done", where="x.sh"
+    )
+
+    assert [one.words for one in outcome.started] == [("run", "1"), ("run", "2")]

@@ -198,7 +198,8 @@ def _deepspeed(draft: Draft, keys: Keys) -> None:
         elif world is None:
             draft.note("mics_shard_size needs the number of ranks")
     if (hpz := keys.whole("deepspeed.zero_optimization.zero_hpz_partition_size", least=1)) is not None and hpz > 1:
-        draft.ignore(f"zero_hpz_partition_size = {hpz}: weights are gathered inside groups of {hpz}")
+        again = f"in half precision lies on groups of {hpz}, which backward gathers from: neither is priced"
+        draft.ignore(f"zero_hpz_partition_size = {hpz}: a second copy of the weights {again}")
     optimizer = _device(keys, "offload_optimizer")
     parameters = _device(keys, "offload_param")
     if keys.switch("deepspeed.zero_optimization.cpu_offload", default=False):

@@ -34,6 +34,7 @@ COUNTED = (
     ),
     (re.compile(r"scontrol show hostnames?(?: \S+)? ?\| ?wc -l"), "SLURM_NNODES"),
 )
+PLACE = ("where", "code", "arguments", "lines")  # of what is followed: it is as before once a trial is over
 COMPUTED = {"expr", "bc", "seq", "basename", "dirname", "command", "which", "realpath", "readlink", "mktemp"}
 
 
@@ -101,8 +102,7 @@ class Printing(Builtins):
         """Return what commands print, None where an unknown one has a part in it; variables stay as they were."""
         outer, variables, started = self.printed, dict(self.set), len(self.outcome.started)
         missing = len(self.outcome.called_missing)
-        names = ("where", "code", "arguments", "lines")
-        kept = {name: getattr(self, name) for name in names}
+        kept = {name: getattr(self, name) for name in PLACE}
         self.printed = []
         try:
             self.script(script)
@@ -124,7 +124,8 @@ class Printing(Builtins):
     def starts_ranks(self, body: Script) -> bool:
         """Follow commands once; what they start is kept where that starts ranks, and variables stay as they were."""
         variables, started = dict(self.set), len(self.outcome.started)
-        with contextlib.suppress(Leave):
+        place = {name: getattr(self, name) for name in (*PLACE, "steps")}
+        with contextlib.suppress(Leave, InputError):  # what cannot be followed so starts nothing more
             self.script(body)
         mine = self.outcome.started[started:]
         kept = any({word.rpartition("/")[2] for word in one.words} & LAUNCHERS for one in mine)
@@ -132,6 +133,8 @@ class Printing(Builtins):
             del self.outcome.started[started:]
         self.set.clear()
         self.set.update(variables)
+        for name, value in place.items():
+            setattr(self, name, value)
         return kept
 
     def keep(self, text: str, target: str, *, appends: bool = False) -> bool:
