@@ -77,7 +77,7 @@ def test_tasks_of_slurm_that_are_not_the_trainers_devices_are_a_contradiction(tm
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("num_workers: 4", "train_batch_size: 4", "which counts sequences of a rank in a pass is not known"),
+        ("num_workers: 4", "train_batch_size: 4", "which of them counts the sequences of a rank in a pass"),
         ("strategy: ddp", "strategy: ModelParallelStrategy", "strategy ModelParallelStrategy: expected FSDP, DDP"),
         ("bf16-mixed", "half", "trainer.precision half: expected one of"),
     ],

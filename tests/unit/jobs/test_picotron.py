@@ -36,7 +36,7 @@ def test_its_output_has_weights_of_its_own_whatever_the_published_model_ties(tmp
     assert any("output and embedding are two" in text for text in found.assumed)
 
 
-def test_the_ranks_of_its_launch_are_those_that_its_degrees_multiply_to(tmp_path):
+def test_ranks_of_its_launch_that_its_degrees_do_not_multiply_to_are_a_contradiction(tmp_path):
     files = {"run.sh": LAUNCH.format(nodes=2), "own.json": json.dumps(CONFIG)}
     assert job(tmp_path, files, str(tmp_path / "run.sh")).world == 16
 

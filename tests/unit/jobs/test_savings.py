@@ -519,6 +519,8 @@ def test_the_planner_knows_every_name_that_readers_give():
 def test_the_second_copy_of_weights_of_zero_plus_plus_is_said_not_to_be_priced(tmp_path):
     text = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}}'
 
-    found = job(tmp_path, {"ds.json": text}, gpus=16)
+    (tmp_path / "ds.json").write_text(text)
+
+    found = read_job([str(tmp_path / "ds.json")], JobOptions(gpus=16))
 
     assert any("zero_hpz_partition_size = 4: a second copy of the weights" in line for line in found.ignored)

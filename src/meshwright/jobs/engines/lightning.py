@@ -167,29 +167,29 @@ def _own(keys: Keys, names: Sequence[str]) -> list[str]:
     return [key for key in keys.values if key.startswith(("model.", "data.")) and key.rpartition(".")[2] in names]
 
 
-def _classes(draft: Draft, keys: Keys) -> None:
-    """Set batch, length, model and adapters from the arguments of one's own classes, each said as what it is taken for.
+def _size(draft: Draft, keys: Keys, names: Sequence[str], what: str) -> tuple[int, str] | None:
+    """Return the number under an argument of one of some names with the argument, None where there is none.
 
-    Raises InputError where two arguments of such a name differ.
+    Raises InputError where two arguments of such names differ.
     """
-    found = {}
-    for names, what in ((BATCHES, "sequences of a rank in a pass"), (LENGTHS, "tokens of a sequence"), (RANKS, "")):
-        own = _own(keys, names)
-        sizes = {key: keys.whole(key, least=1) for key in own}
-        if len(set(sizes.values())) > 1:
-            raise draft.refused(
-                f"{' and '.join(map(keys.told, own))}: which counts {what or 'is the rank'} is not known"
-            )
-        if own:
-            found[names] = own[0], sizes[own[0]]
-            if what:
-                draft.assume(f"{keys.told(own[0])}: taken for the {what}")
-    if BATCHES in found and found[BATCHES][1] is not None:
-        draft.batch["mbs"] = found[BATCHES][1], keys.told(found[BATCHES][0])
-    if LENGTHS in found:
-        draft.seq_len = found[LENGTHS][1]
-    if RANKS in found:
-        draft.adapters(keys.told(found[RANKS][0]), found[RANKS][1])
+    sizes = {key: number for key in _own(keys, names) if (number := keys.whole(key, least=1)) is not None}
+    if len(set(sizes.values())) > 1:
+        raise draft.refused(f"{' and '.join(map(keys.told, sizes))}: which of them counts the {what} is not known")
+    return next(((number, keys.told(key)) for key, number in sizes.items()), None)
+
+
+def _classes(draft: Draft, keys: Keys) -> None:
+    """Set batch, length, model and adapters from the arguments of one's own classes; what a size is taken for is said."""
+    for names, what in ((BATCHES, "sequences of a rank in a pass"), (LENGTHS, "tokens of a sequence")):
+        found = _size(draft, keys, names, what)
+        if found is not None:
+            draft.assume(f"{found[1]}: taken for the {what}")
+        if found is not None and names is BATCHES:
+            draft.batch["mbs"] = found
+        elif found is not None:
+            draft.seq_len = found[0]
+    if (rank := _size(draft, keys, RANKS, "rank of adapters")) is not None:
+        draft.adapters(rank[1], rank[0])
     if named := _own(keys, MODELS):
         draft.model_name = keys.word(*named)
 
