@@ -179,7 +179,7 @@ def _size(draft: Draft, keys: Keys, names: Sequence[str], what: str) -> tuple[in
 
 
 def _classes(draft: Draft, keys: Keys) -> None:
-    """Set batch, length, model and adapters from the arguments of one's own classes; what a size is taken for is said."""
+    """Set batch, length, model and adapters from the arguments of one's own classes; sizes are said."""
     for names, what in ((BATCHES, "sequences of a rank in a pass"), (LENGTHS, "tokens of a sequence")):
         found = _size(draft, keys, names, what)
         if found is not None:
