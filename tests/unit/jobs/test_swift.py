@@ -39,3 +39,18 @@ def test_copies_stay_whole_where_sequences_are_split(tmp_path):
 def test_passes_that_depend_on_unknown_ranks_are_asked_for(tmp_path):
     with pytest.raises(InputError, match="say gradient_accumulation_steps=N"):
         job(tmp_path, {"go.sh": f"{COMMAND}\n"})
+
+
+@pytest.mark.parametrize(
+    ("words", "weights"),
+    [
+        ("--quant_bits 4", "nf4-nested"),
+        ("--quant_bits 4 --bnb_4bit_use_double_quant false", "nf4"),
+        ("--quant_bits 8", "int8"),
+    ],
+)
+def test_frozen_weights_in_few_bits_are_read_beside_adapters(tmp_path, words, weights):
+    found = job(tmp_path, {"go.sh": f"NPROC_PER_NODE=2 {COMMAND} --quant_method bnb {words} --lora_rank 16\n"})
+
+    assert (found.lora_rank, found.weights) == (16, weights)
+    assert not found.ignored

@@ -20,6 +20,10 @@ NAMES = {
     "use_liger": "use_liger_kernel",
     "attn_impl": "attn_implementation",
     "model_id_or_path": "model",
+    "quant_bits": "quantization_bit",
+    "quant_method": "quantization_method",
+    "bnb_4bit_quant_type": "quantization_type",
+    "bnb_4bit_use_double_quant": "double_quantization",
     "batch_size": "per_device_train_batch_size",
 }
 DEFAULTS: Mapping[str, Any] = {
