@@ -18,6 +18,7 @@ CHANGES = {
     "positions": {"use_absolute_embeddings": True},
     "no biases": {"qkv_bias": False, "mlp_ratio": 3.0},
     "other patches": {"patch_size": 2, "num_channels": 1},
+    "a high image": {"image_size": [96, 64], "use_absolute_embeddings": True},
 }
 
 
@@ -34,7 +35,27 @@ def test_stages_have_the_parameters_of_the_library(kind, changed):
     assert network(kind, changed).parameters == library.parameters(library.model(config))
 
 
-@pytest.mark.parametrize("changed", ["as it is", "windows over the edge", "other patches"])
+@pytest.mark.parametrize("kind", ["Swin", "Swinv2", "DonutSwin"])
+def test_stages_without_an_output_over_classes_have_the_parameters_of_the_library(kind):
+    transformers = pytest.importorskip("transformers")
+    named = {"DonutSwin": "donut-swin"}.get(kind, kind.lower())
+    made = library.configuration({"model_type": named, **SMALL})
+    with torch.device("meta"):
+        module = getattr(transformers, f"{kind}Model")(made)
+
+    assert network(named, {"architectures": [f"{kind}Model"]}).parameters == library.parameters(module)
+
+
+@pytest.mark.parametrize("changed", CHANGES.values(), ids=CHANGES)
+def test_the_encoder_of_donut_is_swin_without_its_last_norm(changed):
+    transformers = pytest.importorskip("transformers")
+    with torch.device("meta"):
+        module = transformers.DonutSwinModel(library.configuration({"model_type": "donut-swin", **SMALL, **changed}))
+
+    assert network("donut-swin", changed).parameters == library.parameters(module)
+
+
+@pytest.mark.parametrize("changed", ["as it is", "windows over the edge", "other patches", "a high image"])
 def test_an_image_takes_the_flops_that_torch_counts(changed):
     transformers = pytest.importorskip("transformers")
     made = library.configuration({"model_type": "swin", **SMALL, **CHANGES[changed]})
@@ -42,7 +63,7 @@ def test_an_image_takes_the_flops_that_torch_counts(changed):
     module.set_attn_implementation("eager")
 
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(torch.zeros(1, found.num_channels, found.image_size, found.image_size))
+        module(torch.zeros(1, found.num_channels, *found.image))
     assert found.forward_flops == counter.get_total_flops()
 
 
@@ -65,7 +86,8 @@ def test_swin_b_has_its_published_size_and_work():
         ({"towers": 2}, "towers: not understood"),
         ({"architectures": ["SwinForMaskedImageModeling"]}, "expected a name that ends in ForImageClassification"),
         ({"mlp_ratio": "4"}, "mlp_ratio: expected a number"),
-        ({"image_size": [64, 32]}, "image_size: expected a whole number"),
+        ({"image_size": [64, 32, 3]}, "image_size: expected a whole number"),
+        ({"image_size": [64, 0]}, "image_size: expected numbers above 0"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused_by_name(changed, told):

@@ -5,7 +5,7 @@ decoders    how those are read
 hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, crossed,
             conformers, thinned, decoders_of_2026;
             pattern: which layer is which
-others      keys of their own; encoders of text and images; pairs of an encoder and a decoder
+others      keys of their own; encoders of text and images; pairs of an encoder and a decoder; heard: pairs that hear
 published   files under other keys than those of the library's class for the same model
 remote      decoders whose code lies beside their weights
 composites  text models with encoders: vision, vision_of_2026, vision_joined, sound

@@ -178,5 +178,16 @@ COMPOSITES: dict[str, Composite] = {
     "aria": Composite("aria_text", vision.aria, beside=("projector_patch_to_query_dict", vision.ARIA_MOST)),
     "got_ocr2": Composite("qwen2", vision.got_ocr2, tied=True),
     "modernvbert": Composite("modernbert", vision.modernvbert, beside=("pixel_shuffle_factor", "classifier_pooling")),
+    "janus": Composite("llama", vision_joined.janus, tied=True, beside=("vq_config",)),
+    "unlimited_ocr": Composite("unlimited_ocr_text", vision_joined.unlimited_ocr),
+    "minicpmv4_7": Composite(
+        "qwen3_5_text",
+        vision_joined.minicpmv4_7,
+        beside=("merger_times", "merge_kernel_size", "insert_layer_id", "downsample_mode"),
+    ),
+    **dict.fromkeys(
+        ("granite_speech", "granite_speech_plus"),
+        Composite("granite", sound=sound.granite_speech, tied=True, beside=sound.GRANITE_BESIDE),
+    ),
     "mllama": Composite("mllama_text_model", vision.mllama_tower, whose="nobody"),
 }

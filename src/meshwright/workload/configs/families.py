@@ -9,7 +9,7 @@ from .hybrids import HYBRIDS
 from .others import OTHERS, molmo2, openai_gpt, realtime_text
 from .reader import ConfigReader
 from .remote import REMOTE
-from .windows import gpt_neo
+from .windows import gpt_neo, unlimited_ocr_text
 
 Recipe = Callable[[ConfigReader], Architecture]
 
@@ -254,6 +254,9 @@ RECIPES: dict[str, Recipe] = {
     "openai-gpt": partial(openai_gpt, traits=_old(tied=True, positions="learned")),
     "voxtral_realtime_text": partial(realtime_text, traits=MISTRAL),
     "gpt_neo": partial(gpt_neo, traits=_old(qkv_bias=False, tied=True, positions="learned")),
+    "unlimited_ocr_text": partial(
+        unlimited_ocr_text, traits=Traits(experts="after_first", first_dense=1, network_bias=("mlp_bias",))
+    ),
     "molmo2_text": partial(molmo2, traits=Traits(head_norms=True, out_bias=False, network_bias=False)),
     **HYBRIDS,
     **OTHERS,

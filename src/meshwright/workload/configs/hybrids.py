@@ -11,11 +11,11 @@ from .decoders_of_2026 import axk2, bailing_hybrid, deepseek_v4, flint, laguna, 
 from .gated import inkling, inkling2, muse, step3p5
 from .indexed import dots3_note, glm5_next, hy_v4, minimax_m3, mistral_large4, qwen4_exp
 from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
-from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2, zamba2
+from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2, zamba, zamba2
 from .reader import ConfigReader
 from .recurrent import recurrent_gemma, rwkv, xlstm
 from .routed import doge, ernie_vl, jetmoe, zaya
-from .thinned import blt
+from .thinned import blt, funnel
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -35,6 +35,7 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "mamba": mamba,
     "falcon_mamba": mamba,
     "mamba2": plain_mamba2,
+    "zamba": zamba,
     "zamba2": zamba2,
     "lfm2": partial(lfm2, traits=Traits(tied=True)),
     "lfm2_moe": partial(lfm2, traits=Traits(tied=True, experts="after_first")),
@@ -70,4 +71,5 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "idefics": idefics,
     "wav2vec2-bert": wav2vec2_bert,
     "blt": blt,
+    "funnel": funnel,
 }

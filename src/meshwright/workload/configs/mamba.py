@@ -249,32 +249,66 @@ def zamba2(c: ConfigReader) -> Architecture:
     mamba, small = mamba2(c, "zamba")
     if mamba.out_width != c.whole("mamba_expand", 2) * hidden:
         raise ValueError(f"mamba_headdim: expected mamba_expand x hidden_size / n_mamba_heads, got {mamba.head_dim}")
-    block, adapters = _zambas_block(c, hidden)
-    shared = block.parameters(hidden)
+    c.fixed({"kv_channels": hidden // max(c.whole("num_attention_heads"), 1)})
+    block = _zambas_block(c, hidden)
+    width, rank = block.network.weights(1) // 3 if block.network else 0, c.whole("adapter_rank")
+    c.fixed({"num_query_groups": c.whole("num_attention_heads"), "ffn_hidden_size": width})
+    c.fixed({"use_shared_mlp_adapter": True})
+    c.skip("use_mem_eff_path", "use_mem_rope", "use_long_context", "hybrid_layer_ids")
+    adapters = rank * (hidden + 2 * width) + 3 * rank * 4 * hidden * c.flag("use_shared_attention_adapter")
     plain = LayerKind(mixer=mamba, small=hidden + small)
-    layers, blocks = [], 0
+    return made(c, Traits(tied=True), _in_turns(kinds, plain, block, hidden, adapters, turns))
+
+
+def zamba(c: ConfigReader) -> Architecture:
+    """Return Zamba: Mamba, in some layers behind one block of attention and network, which all of them share."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    period, offset = c.whole("attn_layer_period"), c.whole("attn_layer_offset")
+    usual = [
+        "mamba",
+        "mamba",
+        "hybrid",
+        *("hybrid" if period and i % period == offset else "mamba" for i in range(count - 3)),
+    ]
+    given = "layers_block_type" if c.given("layers_block_type") else "layer_types"
+    kinds = (c.words(given, count) if c.given(given) else None) or usual[:count]
+    if not {*kinds} <= {"mamba", "linear_attention", "hybrid"}:
+        raise ValueError(f"layers_block_type: expected mamba or hybrid for each of the {count} layers")
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; without it the class shares no block either")
+    _refuse_bias(c, "mamba_proj_bias")
+    wide, heads = c.whole("mamba_expand") * hidden, c.whole("n_mamba_heads")
+    if not heads or wide % heads:
+        raise ValueError(f"n_mamba_heads: {heads} does not divide mamba_expand x hidden_size = {wide}")
+    scan, small = mamba1(c, inner=wide, keys="mamba_d_state mamba_dt_rank mamba_d_conv")
+    c.skip("use_mamba_kernels", "hidden_mamba_act")
+    plain = LayerKind(mixer=scan, small=hidden + small)
+    return made(c, Traits(tied=True), _in_turns(kinds, plain, _zambas_block(c, hidden), hidden, 0, 1))
+
+
+def _in_turns(
+    kinds: list[str], plain: LayerKind, block: LayerKind, hidden: int, adapters: int, turns: int
+) -> list[LayerKind]:
+    """Return layers of which the hybrid ones have a block before them, the first of `turns` of them and then again."""
+    layers, blocks, shared = [], 0, block.parameters(hidden)
     for kind in kinds:
         if kind != "hybrid":
             layers.append(plain)
             continue
         more = block.more + hidden * hidden + adapters
         held = {"small": block.small + plain.small, "more": more, "borrowed": shared if blocks >= turns else 0}
-        layers.append(LayerKind(mixer=block.mixer, beside=mamba, network=block.network, **held))
+        layers.append(LayerKind(mixer=block.mixer, beside=plain.mixer, network=block.network, **held))
         blocks += 1
-    return made(c, Traits(tied=True), layers)
+    return layers
 
 
-def _zambas_block(c: ConfigReader, hidden: int) -> tuple[LayerKind, int]:
-    """Return a block that layers of Zamba2 share, and the weights of the adapters that each has beside it."""
-    heads, rank = c.whole("num_attention_heads"), c.whole("adapter_rank")
-    if not heads or 2 * hidden % heads or not c.whole("num_mem_blocks"):
+def _zambas_block(c: ConfigReader, hidden: int) -> LayerKind:
+    """Return a block of attention and network that layers of Zamba share."""
+    heads = c.whole("num_attention_heads")
+    if not heads or 2 * hidden % heads or not c.whole("num_mem_blocks", 1):
         raise ValueError(f"num_attention_heads, num_mem_blocks: {heads} does not divide {2 * hidden}, or no block")
     dim, width = 2 * hidden // heads, c.whole("intermediate_size", 4 * hidden)
-    c.fixed({"attention_hidden_size": 2 * hidden, "attention_head_dim": dim, "kv_channels": hidden // heads})
-    c.fixed({"num_query_groups": heads, "ffn_hidden_size": width, "use_shared_mlp_adapter": True})
-    c.skip("use_mem_eff_path", "use_mem_rope", "use_long_context", "hybrid_layer_ids", "vocab_size")
+    c.fixed({"attention_hidden_size": 2 * hidden, "attention_head_dim": dim})
     full = Attention(heads=heads, kv_heads=c.whole("num_key_value_heads", heads), head_dim=dim)
     columns = (full.heads + 2 * full.kv_heads) * dim  # of queries, keys and values, from an input twice as wide
-    block = LayerKind(mixer=full, network=Dense(width=width), small=3 * hidden, more=hidden * columns)
-    adapters = rank * (hidden + 2 * width)
-    return block, adapters + 3 * rank * 4 * hidden * c.flag("use_shared_attention_adapter")
+    return LayerKind(mixer=full, network=Dense(width=width), small=3 * hidden, more=hidden * columns)

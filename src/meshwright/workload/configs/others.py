@@ -9,7 +9,18 @@ from ..architecture import MOST_LAYERS, Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
 from .encoders import Sight, beit, convbert_layer, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
-from .pairs import gated_as_t5, layers_as_t5, led, longt5, nllb_moe, switch_transformers, t5gemma
+from .heard import cohere_asr, moonshine
+from .pairs import (
+    BOTH_SIDES,
+    gated_as_t5,
+    layers_as_t5,
+    led,
+    longt5,
+    nllb_moe,
+    prophetnet,
+    switch_transformers,
+    t5gemma,
+)
 from .reader import MOST, ConfigReader
 
 
@@ -77,6 +88,15 @@ def realtime_text(c: ConfigReader, traits: Traits) -> Architecture:
         for _ in range(run.count)
     ]
     return made(c, traits, layers)
+
+
+def gpt_neox_japanese(c: ConfigReader) -> Architecture:
+    """Return GPT-NeoX Japanese: no biases but one behind the attention of the last layer."""
+    hidden, mixer = c.whole("hidden_size"), attention_of_config(c)
+    width = hidden * c.whole("intermediate_multiple_size")
+    layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=4 * hidden)
+    last = msgspec.structs.replace(layer, small=5 * hidden)
+    return made(c, Traits(layer_norm=True, tied=True), [layer] * (c.layers() - 1) + [last])
 
 
 def mpt(c: ConfigReader) -> Architecture:
@@ -174,6 +194,21 @@ def encoder(
         embedding_size=narrow,
         beside_parameters=beside,
         beside_weights=hidden * narrow + projected,
+    )
+
+
+def roc_bert(c: ConfigReader) -> Architecture:
+    """Return RoCBERT: BERT with tables of shapes and sounds of the signs, joined to the words' before the layers."""
+    hidden, found, joined, held = c.whole("hidden_size"), encoder(c), 0, 0
+    for what in ("pronunciation", "shape"):
+        width = c.whole(f"{what}_embed_dim")
+        held += c.whole(f"{what}_vocab_size") * width
+        joined += width * c.flag(f"enable_{what}", default=True)
+    concat = c.flag("concat_input", default=True)
+    return msgspec.structs.replace(
+        found,
+        beside_parameters=found.beside_parameters + held + hidden * concat,
+        beside_weights=found.beside_weights + hidden * (hidden + joined) * concat,
     )
 
 
@@ -320,7 +355,6 @@ APART = (
     "the output has weights of its own, {count:,.1f} M, as tie_word_embeddings says and published checkpoints hold; "
     "transformers 5 ties it to the embedding all the same"
 )
-BOTH_SIDES = "a sequence is as long in the encoder as in the decoder: a token, and its FLOPs, are one of each"
 FIXED_LENGTH = (
     "each sequence has an encoder's {frames} positions of sound (max_source_positions) beside its text, however long "
     "that is; FLOPs are those of a token of text"
@@ -331,12 +365,14 @@ PAIRS = frozenset(
     {
         *("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "whisper"),
         *("plbart", "mvp", "blenderbot", "blenderbot-small"),
-        *("longt5", "switch_transformers", "nllb-moe", "led", "t5gemma"),
+        *("longt5", "switch_transformers", "nllb-moe", "led", "t5gemma", "prophetnet"),
+        *("moonshine", "cohere_asr"),
     }
 )
 OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "falcon": falcon,
     "opt": opt,
+    "gpt_neox_japanese": gpt_neox_japanese,
     "mpt": mpt,
     "gpt_bigcode": gpt_bigcode,
     "dbrx": dbrx,
@@ -349,6 +385,7 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "megatron-bert": encoder,  # a norm after the last layer, and none of the embedding
     "roberta-prelayernorm": partial(encoder, last_norm=True),
     "electra": encoder,
+    "roc_bert": roc_bert,
     "albert": albert,
     "convbert": partial(encoder, layer=convbert_layer),
     "distilbert": partial(encoder, token_types=False),
@@ -374,6 +411,9 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "nllb-moe": nllb_moe,
     "led": led,
     "t5gemma": t5gemma,
+    "prophetnet": prophetnet,
+    "moonshine": moonshine,
+    "cohere_asr": cohere_asr,
     "deberta-v2": deberta_v2,
     "esm": esm,
     "nomic_bert": nomic_bert,

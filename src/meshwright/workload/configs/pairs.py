@@ -79,6 +79,40 @@ def switch_transformers(c: ConfigReader) -> Architecture:
     return made(*(c, Traits(tied=True), layers), beside_parameters=hidden + 2 * table, max_position_embeddings=0)
 
 
+def prophetnet(c: ConfigReader) -> Architecture:
+    """Return ProphetNet: a decoder that carries a stream for each further token beside the one of the text."""
+    hidden, places, ahead = c.whole("hidden_size"), c.whole("max_position_embeddings"), c.whole("ngram")
+    c.fixed({"tie_word_embeddings": True, "add_cross_attention": True, "is_encoder_decoder": True})
+    c.skip("relative_max_distance", "disable_ngram_loss", "eps", "num_hidden_layers")
+    c.assumed += [BOTH_SIDES, STREAMS.format(count=ahead)]
+    layers: list[LayerKind] = []
+    for side in SIDES:
+        heads, width, reads = c.whole(f"num_{side}_attention_heads"), c.whole(f"{side}_ffn_dim"), side == "decoder"
+        own = Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=reads)
+        layer = LayerKind(
+            mixer=own,
+            beside=msgspec.structs.replace(own, masked=False) if reads else None,
+            network=Dense(width=width, gated=False),
+            small=(1 + reads) * 6 * hidden + 2 * hidden + width + hidden + c.whole("num_buckets") * heads * reads,
+            more=c.whole("num_buckets") * heads * hidden * reads,  # scores with buckets of relative places
+        )
+        again = msgspec.structs.replace(layer, borrowed=layer.parameters(hidden))
+        layers += ([layer] + [again] * (ahead * reads)) * c.whole(f"num_{side}_layers")
+    output = (ahead - 1) * c.whole("vocab_size") * hidden  # over each stream ahead
+    return made(
+        *(c, Traits(layer_norm=True, tied=True, positions="none"), layers),
+        beside_parameters=(2 * places + 4 + ahead - 2) * hidden - output,
+        beside_weights=output,
+    )
+
+
+BOTH_SIDES = "a sequence is as long in the encoder as in the decoder: a token, and its FLOPs, are one of each"
+STREAMS = (
+    "the decoder carries {count} streams ahead beside the text's (ngram): each passes all of its layers, and meets as "
+    "many keys as a token of the text"
+)
+
+
 def _sparse(place: int, step: int) -> bool:
     """Return whether a layer of Switch Transformers has experts: each `step`-th from the second on, or all."""
     return step == 1 or (step > 0 and place % step == 1)
@@ -154,8 +188,8 @@ def t5gemma(c: ConfigReader) -> Architecture:
     hidden = max(first, second)
     if first != second:
         c.assumed.append(NARROWER.format(first=first, second=second))
-    layers = [_of_width(layer, hidden, first, first) for layer in _gemma_side(sides["encoder"], reads=False)]
-    layers += [_of_width(layer, hidden, second, first) for layer in _gemma_side(sides["decoder"], reads=True)]
+    layers = [of_width(layer, hidden, first, first) for layer in _gemma_side(sides["encoder"], reads=False)]
+    layers += [of_width(layer, hidden, second, first) for layer in _gemma_side(sides["decoder"], reads=True)]
     c.skip("vocab_size")  # the class has those of both sides
     joined = sides["decoder"].changed({"tie_word_embeddings": c.flag("tied", default=True)})
     norms = first + second - hidden
@@ -173,12 +207,12 @@ NARROWER = (
 )
 
 
-def _of_width(layer: LayerKind, hidden: int, own: int, read: int) -> LayerKind:
+def of_width(layer: LayerKind, hidden: int, own: int, read: int) -> LayerKind:
     """Return a layer of a narrower stream in a model that is `hidden` wide; it reads a stream `read` wide."""
     weights = layer.weights(own)
     if isinstance(layer.beside, Attention):
         weights += layer.beside.key_weights(read) - layer.beside.key_weights(own)
-    return msgspec.structs.replace(layer, more=weights - layer.weights(hidden))
+    return msgspec.structs.replace(layer, more=layer.more + weights - layer.weights(hidden))
 
 
 def _gemma_side(c: ConfigReader, *, reads: bool) -> list[LayerKind]:

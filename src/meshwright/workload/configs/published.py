@@ -72,12 +72,14 @@ def _adapters(config: Mapping[str, Any], rank: object, where: str) -> int:
 
 ENCODERS_LAYERS = {"num_hidden_layers": "encoder_layers"}
 TIED, WIDTH_OF_EXPERTS = {"tie_embedding": "tie_word_embeddings"}, {"intermediate_size": "moe_intermediate_size"}
+OF_SOUND = {"encoder_config": "audio_config"}  # where other types keep what hears
 # names that the class takes for today's
 OTHER_NAMES: dict[str, Mapping[str, str]] = {
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), TIED),
     **dict.fromkeys(("bart", "plbart", "mvp", "blenderbot", "blenderbot-small", "mbart", "pegasus"), ENCODERS_LAYERS),
     **dict.fromkeys(("m2m_100", "marian", "whisper", "nllb-moe", "led"), ENCODERS_LAYERS),
     **dict.fromkeys(("deepseek_v4", "inkling2_text"), WIDTH_OF_EXPERTS),
+    **dict.fromkeys(("granite_speech", "granite_speech_plus"), OF_SOUND),
     "glm4_moe_lite": {"head_dim": "qk_rope_head_dim"},
     "nemotron_h": {"mamba_conv_bias": "use_conv_bias"},
 }
@@ -106,9 +108,18 @@ def with_own_widths(config: Mapping[str, Any]) -> dict[str, Any]:
     return own | dict(config)
 
 
+def without_patches(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file of MiniCPM-V 4.7 without the size of its encoder's patches, which its class takes from there."""
+    said, sight = config.get("patch_size"), config.get("vision_config")
+    if said is not None and isinstance(sight, Mapping) and sight.get("patch_size", said) != said:
+        raise ValueError(f"patch_size: {said!r} beside vision_config, {sight['patch_size']!r} inside")
+    return {key: value for key, value in config.items() if key != "patch_size"}
+
+
 # the model type of such a file, that of the class, and what makes the one of the other
 FORMS: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "phi4mm": ("phi4_multimodal", phi4mm),
     "idefics2": ("idefics2", with_text_width),
+    "minicpmv4_7": ("minicpmv4_7", without_patches),
     "ovis2": ("ovis2", with_own_widths),
 }

@@ -234,7 +234,7 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
     given = config.get("architectures") or []
     if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
         raise InputError(f"{where}: architectures: expected a list of words")
-    if config.get("add_cross_attention"):
+    if config.get("add_cross_attention") and kind not in PAIRS:
         raise InputError(f"{where}: add_cross_attention: expected false: attention over another model is not counted")
     if given and kind in PAIRS and given[0].endswith("ForCausalLM"):
         raise InputError(f"{where}: architectures: {given[0]}: the decoder of a pair alone is not counted")

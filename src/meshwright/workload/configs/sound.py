@@ -3,6 +3,7 @@
 Each function takes the keys of `audio_config` and the width of the text model.
 """
 
+from .decoders import even
 from .reader import ConfigReader
 from .vision import block
 
@@ -175,3 +176,73 @@ def qwen3_omni(c: ConfigReader, text: int) -> int:
     convolutions = inner * (9 + 1) + 2 * inner * (9 * inner + 1) + width * inner * bins
     layers = whisper_layers(c) + c.whole("encoder_layers") * width  # whose keys have a bias
     return convolutions + layers + width * (width + 1) + out * (width + 1)
+
+
+def parakeet_layer(c: ConfigReader) -> tuple[int, int]:
+    """Return the weights that a frame meets in a layer of Parakeet's Conformer, and its other parameters.
+
+    Half of a network, attention, a gated convolution, the network's other half; a table of relative places, which no
+    frame meets, and five norms.
+    """
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    bias, convolved = c.flag("attention_bias", default=True), c.flag("convolution_bias", default=True)
+    weights = 4 * width * inner + 4 * width * width + 3 * width * width
+    biases = (2 * (inner + width) + 4 * width) * bias + (3 * width + width) * convolved
+    places = width * width + 2 * width
+    return weights, biases + places + c.whole("conv_kernel_size") * width + 2 * width + 5 * 2 * width
+
+
+def parakeet_subsampling(c: ConfigReader) -> int:
+    """Return the parameters of the convolutions that leave one of several frames, and of the projection behind them."""
+    channels, kernel, stride = (c.whole(f"subsampling_conv_{name}") for name in ("channels", "kernel_size", "stride"))
+    bins, times = c.whole("num_mel_bins"), c.whole("subsampling_factor")
+    steps = times.bit_length() - 1
+    if stride != 2 or times != 2**steps or not steps:
+        raise ValueError("encoder_config: subsampling_factor, subsampling_conv_stride: expected a power of 2, and 2")
+    first = channels * (kernel**2 + 1)
+    later = (steps - 1) * (channels * (kernel**2 + 1) + channels * (channels + 1))
+    return first + later + c.whole("hidden_size") * (channels * (bins // times) + 1)
+
+
+def granite_speech(c: ConfigReader, text: int) -> int:
+    """Return Granite's Conformer with an output of its own in the middle, and the Q-Former that projects it."""
+    width, inner, out = (
+        c.whole("hidden_dim"),
+        c.whole("hidden_dim") * c.whole("feedforward_mult"),
+        c.whole("output_dim"),
+    )
+    heads, expanded = c.whole("num_heads"), c.whole("hidden_dim") * c.whole("conv_expansion_factor")
+    dim = c.whole("dim_head") if c.given("dim_head") else even(width, heads)
+    c.skip("context_size", "has_lora_adapter")  # whose weights the class does not hold
+    network = 2 * width + inner * (width + 1) + width * (inner + 1)
+    attention = 2 * width + 4 * width * heads * dim + width + (2 * c.whole("max_pos_emb") + 1) * dim
+    convolved = 2 * width + 2 * expanded * (width + 1) + expanded * c.whole("conv_kernel_size") + 2 * expanded
+    layer = 2 * network + attention + convolved + width * (expanded + 1) + 2 * width
+    ends = width * (c.whole("input_dim") + 1) + out * (width + 1) + width * (out + 1)
+    joined = width * (1 + len(c.numbers("cat_hidden_layers") or []))
+    queries = c.whole("window_size", 15) // max(c.whole("downsample_rate", 5), 1)
+    return ends + c.whole("num_layers") * layer + q_former(c.inside("projector_config"), queries, joined, text)
+
+
+GRANITE_BESIDE = ("projector_config", "downsample_rate", "window_size", "has_lora_adapter")
+
+
+def q_former(c: ConfigReader, queries: int, read: int, text: int) -> int:
+    """Return queries that attend to each other and to an encoder `read` wide, and what projects them to the text."""
+    width, inner, every = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("cross_attention_frequency")
+    c.fixed({"model_type": "blip_2_qformer"})
+    if c.given("encoder_hidden_size") and c.whole("encoder_hidden_size") != read:
+        raise ValueError(
+            f"projector_config: encoder_hidden_size: expected {read}, as wide as what the encoder puts out"
+        )
+    read = c.whole("encoder_hidden_size")
+    c.whole("num_attention_heads")
+    c.skip("vocab_size", "max_position_embeddings")
+    own = 4 * width * (width + 1) + 2 * width
+    across = 2 * width * (width + 1) + 2 * width * (read + 1) + 2 * width
+    network = inner * (width + 1) + width * (inner + 1) + 2 * width
+    if not every:
+        raise ValueError("projector_config: cross_attention_frequency: expected 1 or more, got 0")
+    crossed, count = -(-c.layers() // every), c.layers()
+    layers = count * (own + network * (1 + c.flag("use_qformer_text_input"))) + crossed * across
+    return queries * width + 2 * width + layers + text * (width + 1)

@@ -1,11 +1,12 @@
-"""Models in which some layers meet fewer tokens than a sequence has: BLT's patches of bytes."""
+"""Models in which some layers meet fewer tokens than a sequence has: BLT's patches of bytes, Funnel's blocks."""
 
 from dataclasses import dataclass
 
 import msgspec
 
-from ..architecture import Architecture
+from ..architecture import MOST_LAYERS, Architecture
 from ..kinds import Attention, Dense, LayerKind
+from .conformers import PLACES
 from .decoders import Traits, even, made
 from .reader import ConfigReader
 
@@ -121,3 +122,38 @@ def _patcher(c: ConfigReader) -> int:
     count = part.count * part.layer.parameters(part.width) + (2 * inside.whole("vocab_size") + 1) * part.width
     c.assumed.append(PATCHER.format(count=count / 1e9))
     return count
+
+
+POOLED = (
+    "each block after the first meets half of the tokens of the one before it: layers of {count} blocks meet 1 of "
+    "{last} at the last; the stream around them is counted for all"
+)
+
+
+def funnel(c: ConfigReader) -> Architecture:
+    """Return Funnel: blocks of layers, each over half the tokens of the block before it, and a decoder over all."""
+    hidden, heads, dim, width = (c.whole(name) for name in ("hidden_size", "num_attention_heads", "d_head", "d_inner"))
+    sizes = c.numbers("block_sizes") or []
+    repeats = c.numbers("block_repeats") or [1] * len(sizes)
+    if not 1 <= len(sizes) <= 16 or len(repeats) != len(sizes) or not all((*sizes, *repeats)):
+        raise ValueError("block_sizes, block_repeats: expected 1 or more for each of up to 16 blocks")
+    if sum(size * times for size, times in zip(sizes, repeats, strict=True)) > MOST_LAYERS:
+        raise ValueError(f"block_sizes, block_repeats: expected at most {MOST_LAYERS} layers")
+    c.fixed({"num_hidden_layers": sum(sizes), "num_blocks": len(sizes)})
+    c.skip("pooling_type", "attention_type", "separate_cls", "truncate_seq", "pool_q_only")
+    c.assumed += [PLACES] if len(sizes) < 2 else [POOLED.format(count=len(sizes), last=2 ** (len(sizes) - 1)), PLACES]
+    mixer = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
+    wide = heads * dim
+    small = (3 + 2 + 2) * wide + hidden * wide + hidden + 2 * hidden + width + hidden + 2 * hidden
+    whole = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
+    layers: list[LayerKind] = []
+    for place, (size, times) in enumerate(zip(sizes, repeats, strict=True)):
+        own = share_of(whole, hidden, hidden, 2**place) if place else whole
+        again = msgspec.structs.replace(own, borrowed=own.parameters(hidden))
+        layers += ([own] + [again] * (times - 1)) * size
+    layers += [whole] * c.whole("num_decoder_layers")
+    return made(
+        *(c, Traits(layer_norm=True, tied=True, positions="none"), layers),
+        beside_parameters=2 * hidden + c.whole("vocab_size") - 2 * hidden,  # a norm of the embedding, none at the end
+        max_position_embeddings=0,
+    )

@@ -4,7 +4,7 @@ Each function takes the keys of `vision_config` and the width of the text model.
 """
 
 from .reader import ConfigReader
-from .vision import block, sam, sam_neck, sight
+from .vision import block, clip, sam, sam_neck, sight, tower
 from .vision_of_2026 import patch_of
 
 
@@ -53,6 +53,90 @@ def deepseek_vl_hybrid(c: ConfigReader, text: int) -> int:
     convolved = sam_neck(width, out) + 9 * (2 * out * out + 8 * out * out) + 1
     joined = text // 2 * (c.whole("hidden_size") + 1 + 4 * out + 1) + text * (text + 1)
     return sight(c, "siglip_vision_model") + sam(high, inner) + convolved + joined
+
+
+def minicpmv4_7(c: ConfigReader, text: int) -> int:
+    """Return MiniCPM-V 4.7's encoder, SigLIP's without pooling, its merger of windows, and those that project them."""
+    width, window = c.whole("hidden_size"), c.numbers("window_kernel_size") or [2, 2]
+    cells, c_inner = window[0] * window[-1], c.whole("intermediate_size")
+    merged, inner = cells * width, cells * c_inner
+    c.skip("insert_layer_id", "merge_kernel_size", "downsample_mode")
+    within = 4 * width * (width + 1) + 2 * width + 2 * merged + inner * (merged + 1) + width * (inner + 1)
+    joined, times = 4 * width, c.whole("merger_times", 1)  # the class joins four patches whatever a key says
+    if not times:
+        raise ValueError("merger_times: expected 1 or more, got 0")
+    each = 2 * joined + joined * (joined + 1)
+    return tower(c) + within + times * each + ((times - 1) * width + text) * (joined + 1)
+
+
+def unlimited_ocr(c: ConfigReader, text: int) -> int:
+    """Return the encoder of Segment Anything, CLIP's over its features, and a projection of both."""
+    high, clips = c.inside("sam_config"), c.inside("encoder_config")
+    high.skip("model_type")
+    clips.skip("model_type")
+    channels = high.numbers("downsample_channels") or [512, 1024]
+    ends = [high.whole("output_channels"), *channels]
+    shrunk = sum(9 * before * after for before, after in zip(ends, channels, strict=False))
+    width, patch = clips.whole("hidden_size"), clips.whole("patch_size")
+    unused = (clips.whole("channels", 3) * patch * patch + 2) * width  # its patches, and the norm behind its layers
+    both = (channels[-1] + width + 1) * text
+    return sam(high, high.whole("mlp_dim")) + shrunk + clip(clips) - unused + both + 2 * text
+
+
+def janus(c: ConfigReader, text: int) -> int:
+    """Return Janus's encoder of images and its projection, and what makes images: a codebook with both its sides."""
+    del text  # projections are as wide as their own keys say
+    width, inner = c.whole("hidden_size"), int(c.whole("hidden_size") * c.value("mlp_ratio", 4.0))
+    out, bias, normed = c.whole("projection_dim"), c.flag("attention_bias", default=True), c.flag("use_qk_norm")
+    deep = c.changed({"num_hidden_layers": None}).whole("depth", 2)  # of the projection
+    c = c.changed({"depth": None})
+    c.skip("num_image_tokens", "hidden_dropout_rate", "depth")
+    patches = tower(c.changed({"intermediate_size": inner})) + c.layers() * (
+        4 * width * normed - 3 * width * (not bias)
+    )
+    projected = out * (width + 1) + (deep - 1) * out * (out + 1)
+    made = c.inside("vq_config")
+    made.skip("num_patches", "model_type")
+    codes, narrow, wide = (made.whole(name) for name in ("num_embeddings", "embed_dim", "projection_dim"))
+    aligned = wide * (narrow + 1) + (made.whole("num_hidden_layers") - 1) * wide * (wide + 1)
+    head = wide * (made.whole("image_token_embed_dim") + 1) + codes * (wide + 1)
+    return patches + projected + codebook(made) + codes * narrow + aligned + head
+
+
+def codebook(c: ConfigReader) -> int:
+    """Return the parameters of a VQ model: convolutions to a codebook and from it, attention in the narrowest stage."""
+    base, ratios, depth = c.whole("base_channels"), c.numbers("channel_multiplier") or [], c.whole("num_res_blocks")
+    latent, narrow = c.whole("latent_channels"), c.whole("embed_dim")
+    if not ratios or not depth:
+        raise ValueError("channel_multiplier, num_res_blocks: expected numbers of 1 or more")
+    widths = [base * ratio for ratio in ratios]
+    last = widths[-1]
+    middle = 2 * _residual(last, last) + _attending(last)
+    found = (
+        _conv(c.whole("channels", 3), base) + middle + 2 * last + _conv(last, latent * (1 + c.flag("double_latent")))
+    )
+    for place, (before, width) in enumerate(zip([base, *widths], widths, strict=False)):
+        found += _residual(before, width) + (depth - 1) * _residual(width, width)
+        found += depth * _attending(width) if place == len(widths) - 1 else _conv(width, width)
+    found += _conv(latent, last) + middle + 2 * widths[0] + _conv(widths[0], c.whole("out_channels"))
+    for place, (before, width) in enumerate(zip([last, *reversed(widths)], reversed(widths), strict=False)):
+        found += _residual(before, width) + depth * _residual(width, width)
+        found += (depth + 1) * _attending(width) * (place == 0) + _conv(width, width) * (place < len(widths) - 1)
+    return found + c.whole("num_embeddings") * narrow + narrow * (latent + 1) + latent * (narrow + 1)
+
+
+def _conv(before: int, width: int, kernel: int = 3) -> int:
+    return width * (before * kernel * kernel + 1)
+
+
+def _residual(before: int, width: int) -> int:
+    """Return two convolutions with norms, and the projection past them where the widths differ."""
+    past = _conv(before, width, 1) if before != width else 0
+    return 2 * before + _conv(before, width) + 2 * width + _conv(width, width) + past
+
+
+def _attending(width: int) -> int:
+    return 2 * width + 4 * _conv(width, width, 1)
 
 
 # Perception Encoders as timm has them (huggingface/pytorch-image-models:timm/models/eva.py), which the file only names

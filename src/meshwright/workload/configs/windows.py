@@ -195,6 +195,23 @@ def gpt_neo(c: ConfigReader, traits: Traits) -> Architecture:
     return made(c, traits, layers)
 
 
+REFERENCE = (
+    "a token meets all before it: reference_sliding_attention leaves the last {window} and all of prompt and images, "
+    "and no key says how many those are"
+)
+
+
+def unlimited_ocr_text(c: ConfigReader, traits: Traits) -> Architecture:
+    """Return the text model of Unlimited-OCR: windows beside which prompt and images stay in sight."""
+    count, word = c.layers(), "reference_sliding_attention"
+    kinds = layer_types(c, count, [word] * count, word)
+    if word in kinds:
+        c.assumed.append(REFERENCE.format(window=c.whole("sliding_window")))
+    c.fixed({"head_dim": c.whole("hidden_size") // max(c.whole("num_attention_heads"), 1)})
+    c.skip("sliding_window")
+    return decoder(c.changed({"layer_types": ["full_attention"] * count}), traits)
+
+
 def _longcats_layers(c: ConfigReader) -> int:
     """Return LongCat's layers: half of num_hidden_layers where it is there, since each layer counts twice in it."""
     doubled = c.alone("num_hidden_layers")

@@ -17,7 +17,7 @@ from meshwright.workload.configs.families import RECIPES
 from meshwright.workload.configs.reader import ALIASES, ConfigReader
 
 FILE = Path(configs.__file__).with_name("defaults.json")
-PARTS = ("text_config", "vision_config", "audio_config")
+PARTS = ("text_config", "vision_config", "audio_config", "encoder_config")
 BESIDE = ("vision", "visual", "audio", "projector", "embed_vision")  # parts that no token of text passes
 ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the form of one of the library's
 # model types that the library has no code for: published counts alone tell whether they are read rightly
@@ -148,7 +148,7 @@ def read_defaults() -> dict[str, dict[str, Any]]:
         width = getattr(getattr(made, "text_config", made), "hidden_size", 1024)
         for part, tower in (("vision_config", composite.tower), ("audio_config", composite.sound)):
             if tower is not None:
-                own = getattr(made, part)
+                own = getattr(made, part, None) or made.encoder_config
                 values = Recording((own if kind in OWN_ENCODER else type(own)()).to_dict())
                 values |= beside
                 tower(ConfigReader({}, values, kind), width)

@@ -1,0 +1,150 @@
+"""Types whose sides, towers or blocks are joined in ways of their own, against the library's own classes."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.workload.configs import architecture_of
+from meshwright.workload.kinds import Dense
+from tests.unit.workload.configs import library
+
+TINY = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4}
+LLAMA = TINY | {"model_type": "llama", "vocab_size": 1000}
+QWEN = LLAMA | {"model_type": "qwen3_5_text", "head_dim": 16, "num_key_value_heads": 2}
+SIGHT = TINY | {"hidden_size": 32, "image_size": 28, "patch_size": 14}
+CODES = {"base_channels": 32, "channel_multiplier": [1, 2, 2], "num_embeddings": 80, "latent_channels": 24}
+CODES |= {"num_res_blocks": 1, "projection_dim": 64, "image_token_embed_dim": 64, "double_latent": True}
+SEGMENTS = {key: value for key, value in TINY.items() if key != "intermediate_size"}
+SEGMENTS |= {"image_size": 64, "patch_size": 16, "mlp_dim": 96, "global_attn_indexes": [1], "window_size": 2}
+SEGMENTS |= {"output_channels": 16, "downsample_channels": [24, 40]}
+ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1}
+OCR = LLAMA | ROUTED | {"model_type": "unlimited_ocr_text", "num_key_value_heads": 4}
+HEARD = {"hidden_dim": 32, "num_layers": 3, "num_heads": 4, "output_dim": 12, "input_dim": 20, "max_pos_emb": 300}
+FORMER = TINY | {"model_type": "blip_2_qformer", "hidden_size": 48, "encoder_hidden_size": 32}
+JOINED = {
+    "janus": {"text_config": LLAMA, "vision_config": SIGHT | {"projection_dim": 64, "depth": 3}, "vq_config": CODES},
+    "unlimited_ocr": {"text_config": OCR, "vision_config": {"sam_config": SEGMENTS, "encoder_config": SIGHT}},
+    "minicpmv4_7": {"text_config": QWEN, "vision_config": SIGHT, "merger_times": 2},
+    "granite_speech": {
+        "text_config": LLAMA | {"model_type": "granite"},
+        "encoder_config": HEARD,
+        "projector_config": FORMER,
+        "window_size": 20,
+    },
+    "granite_speech_plus": {
+        "text_config": LLAMA | {"model_type": "granite"},
+        "encoder_config": HEARD | {"cat_hidden_layers": [1]},
+        "projector_config": FORMER | {"encoder_hidden_size": 64, "cross_attention_frequency": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("tied", [None, True, False])
+@pytest.mark.parametrize("kind", JOINED)
+def test_towers_that_see_hear_and_draw_have_the_parameters_of_the_library(kind, tied):
+    pytest.importorskip("transformers")
+    config = {"model_type": kind, **JOINED[kind]} | ({} if tied is None else {"tie_word_embeddings": tied})
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+ZAMBA = {"model_type": "zamba", "hidden_size": 256, "num_attention_heads": 4, "vocab_size": 1000, "mamba_d_state": 8}
+ZAMBA |= {"num_hidden_layers": 12, "intermediate_size": 320, "num_key_value_heads": 4}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"attn_layer_period": 3, "attn_layer_offset": 1, "mamba_dt_rank": 24},
+        {"layers_block_type": ["hybrid", "mamba", "hybrid"] * 4, "num_key_value_heads": 2, "mamba_conv_bias": False},
+    ],
+)
+def test_layers_of_zamba_share_one_block(changed):
+    pytest.importorskip("transformers")
+    config = ZAMBA | changed
+    found, module = architecture_of(config).architecture, library.model(config)
+    hybrids = sum(run.count for run in found.runs if run.layer.beside is not None)
+
+    assert found.parameters == library.parameters(module)
+    assert hybrids == sum(kind == "hybrid" for kind in module.config.layers_block_type)
+    assert sum(run.count for run in found.runs if run.layer.borrowed) == hybrids - 1
+
+
+def test_layers_of_funnel_that_are_repeated_are_held_once_and_multiplied_each_time():
+    pytest.importorskip("transformers")
+    base = {"model_type": "funnel", "block_sizes": [2, 1, 1], "d_model": 64, "n_head": 4, "d_head": 24, "d_inner": 96}
+    base |= {"vocab_size": 1000}
+    config = base | {"block_repeats": [1, 3, 2]}
+    once, again = (architecture_of(each).architecture for each in (base, config))
+    layer = once.runs[0].layer.weights(64)
+
+    assert again.parameters == once.parameters == library.parameters(library.model(config))
+    assert [run.layer.weights(64) for run in once.runs] == [layer, layer // 2, layer // 4, layer]
+    assert again.matmul_parameters() - once.matmul_parameters() == 2 * (layer // 2) + layer // 4
+
+
+AHEAD = {"model_type": "prophetnet", "hidden_size": 64, "num_encoder_layers": 2, "num_decoder_layers": 3}
+AHEAD |= {"num_encoder_attention_heads": 2, "num_decoder_attention_heads": 4, "vocab_size": 1000, "num_buckets": 8}
+
+
+@pytest.mark.parametrize("ngram", [1, 3])
+def test_each_stream_of_prophetnet_passes_the_decoder_and_all_but_the_texts_the_output(ngram):
+    pytest.importorskip("transformers")
+    config = AHEAD | {"ngram": ngram, "encoder_ffn_dim": 96, "decoder_ffn_dim": 128}
+    found, module = architecture_of(config).architecture, library.model(config)
+    sides = {side: library.multiplied(getattr(module.prophetnet, side)) for side in ("encoder", "decoder")}
+
+    assert found.parameters == library.parameters(module)
+    streams = sides["encoder"] + (1 + ngram) * sides["decoder"] + ngram * 64 * 1000
+    assert found.matmul_parameters() == streams
+
+
+@pytest.mark.parametrize("widths", [(96, 64), (64, 96), (64, 64)])
+def test_what_hears_and_what_writes_may_be_of_two_widths(widths):
+    pytest.importorskip("transformers")
+    heard, own = widths
+    sound = {"hidden_size": heard, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = {"model_type": "cohere_asr", **TINY, "hidden_size": own, "vocab_size": 500}
+    config |= {"encoder_config": sound | {"subsampling_conv_channels": 16, "num_mel_bins": 40}}
+    found, module = architecture_of(config), library.model(config)
+
+    assert found.architecture.parameters == library.parameters(module)
+    convolved = 3 * 3 * heard * heard  # by its convolutions of one frame
+    placed = 3 * heard * heard  # a table of places, which no frame meets
+    before = 16 * 5 * heard  # behind the convolutions that leave fewer frames: held, and not counted as met
+    assert found.architecture.matmul_parameters() == library.multiplied(module) + convolved - placed - before
+    assert any("as of the wider one" in told for told in found.assumed) == (heard != own)
+
+
+def test_a_decoder_that_hears_is_refused_where_its_heads_are_not_those_of_its_encoder():
+    with pytest.raises(InputError, match=r"expected those of the encoder, .*, \(8, 8\), got \(8, 2\)"):
+        architecture_of({"model_type": "moonshine", "decoder_num_key_value_heads": 2})
+
+
+def test_networks_of_moonshine_are_gated_in_the_decoder_alone():
+    model = architecture_of({"model_type": "moonshine"}).architecture
+    gated = [run.layer.network.gated for run in model.runs if isinstance(run.layer.network, Dense)]
+
+    assert gated == [False, True]
+
+
+def test_prompt_and_images_beside_a_window_are_told_to_be_met_in_full():
+    found = architecture_of({"model_type": "unlimited_ocr", **JOINED["unlimited_ocr"]})
+
+    assert any("the last 128 and all of prompt and images" in told for told in found.assumed)
+    assert found.architecture.model_flops_per_token(8192) > found.architecture.model_flops_per_token(1024)
+
+
+def test_patches_of_an_encoder_that_two_places_say_differently_are_refused():
+    config = {"model_type": "minicpmv4_7", **JOINED["minicpmv4_7"]}
+
+    assert architecture_of(config | {"patch_size": 14}).ignored == ()
+    with pytest.raises(InputError, match="patch_size: 16 beside vision_config, 14 inside"):
+        architecture_of(config | {"patch_size": 16})
+
+
+def test_tables_of_shapes_and_sounds_are_joined_only_where_keys_say_so():
+    pytest.importorskip("transformers")
+    for changed in ({"concat_input": False}, {"enable_shape": False}, {"enable_pronunciation": False}):
+        config = {"model_type": "roc_bert", **TINY, "vocab_size": 1000, **changed}
+        assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
