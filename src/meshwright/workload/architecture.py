@@ -84,6 +84,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     embedding_size: int = 0  # columns of the embedding and the output, 0: hidden_size
     beside_parameters: int = 0  # held beside layers, embedding and output, and multiplied with nothing
     beside_weights: int = 0  # as above, and a token is multiplied with them: projections around the layers
+    once_weights: int = 0  # of the weights of the output: multiplied with one token of a sequence and no other
     tower_parameters: int = 0  # of encoders of images or sound, which tokens of text do not pass
     mtp_layers: int = 0  # modules that predict further tokens: what the config names, not counted
     mtp_trained: int = 0  # such modules that are trained beside the layers, and counted
@@ -346,8 +347,12 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return found
 
     def products_per_token(self, seq_len: int) -> float:
-        """Return the products with weights for a token of text, an encoder's of fixed length spread over the text's."""
+        """Return the products with weights for a token of text, those of a fixed number of tokens spread over the text.
+
+        Such are an encoder's of fixed length, and an output over the classes of a whole sequence.
+        """
         more = self.fixed_weights * (self.fixed_length / seq_len - 1.0) if self.fixed_length else 0.0
+        more += self.once_weights * (1.0 / seq_len - 1.0) if self.once_weights else 0.0
         return self.matmul_parameters() + more
 
     def model_flops_per_token(self, seq_len: int, *, causal: bool = True) -> float:

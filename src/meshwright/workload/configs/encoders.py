@@ -178,6 +178,7 @@ def image_encoder(c: ConfigReader, sight: Sight) -> Architecture:
         embeds=False,
         beside_parameters=rows * hidden + classes + table * sight.shared_relative,
         beside_weights=hidden * patch * patch * c.whole("num_channels") + (sight.pooled - 1) * hidden * classes,
+        once_weights=sight.pooled * hidden * classes,
         stack=runs_of([layer] * c.layers()),
     )
 

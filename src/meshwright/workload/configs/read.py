@@ -156,6 +156,10 @@ NO_HEADS = (
     "its keys are of images, and none is of attention, such as num_attention_heads: of networks of convolutions "
     "resnet alone is counted; plan --params takes a size"
 )
+IN_STAGES = (
+    "its keys are of images, with heads for each of several stages: of networks in stages swin, swinv2 and donut-swin "
+    "alone are counted; plan --params takes a size"
+)
 UNKNOWN_TYPE = (
     "where its layers are those of a type that is known, such as llama, mixtral or deepseek_v3, a copy of the file "
     "with that model_type and its keys is read"
@@ -172,7 +176,7 @@ def _instead_of_kind(config: Mapping[str, Any]) -> str:
     """Return a hint for an unknown type: what its class puts out, where that is no text, or what its keys are."""
     given = config.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
-    if isinstance(first, str) and "For" in first and not first.endswith(HEADS):
+    if isinstance(first, str) and ("For" in first or first.endswith("Model")) and not first.endswith(HEADS):
         return OTHER_OUTPUT.format(first=first)
     return _read_as(config)
 
@@ -182,6 +186,8 @@ def _read_as(config: Mapping[str, Any]) -> str:
     sized = (config, *(part for part in config.values() if isinstance(part, Mapping)))
     if OF_IMAGES & config.keys() and not any(key in part for part in sized for key in ALIASES["num_attention_heads"]):
         return NO_HEADS
+    if OF_IMAGES & config.keys() and any(isinstance(config.get(key), list) for key in ALIASES["num_attention_heads"]):
+        return IN_STAGES
     for kind in PLAIN_TYPES:
         if not {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"} <= config.keys():
             break

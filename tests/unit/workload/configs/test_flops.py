@@ -257,3 +257,75 @@ def test_parts_of_a_model_of_patches_have_the_parameters_of_the_library(said):
     config = BLT | said
 
     assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+SEEN = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 56, "patch_size": 14}
+CLASSES = {"id2label": {str(place): f"word {place}" for place in range(2000)}}
+
+
+@pytest.mark.parametrize("kind", ["vit", "deit", "dinov2", "beit"])
+def test_the_output_over_classes_meets_an_image_once_and_not_each_of_its_patches(kind):
+    pytest.importorskip("transformers")
+    config = {"model_type": kind, **SEEN, "intermediate_size": 256, **CLASSES}
+    config |= {"architectures": ["DeiTForImageClassification"]} if kind == "deit" else {}
+    config = {key: value for key, value in config.items() if kind != "dinov2" or key != "intermediate_size"}
+    module = library.model(config)
+    module.to_empty(device="cpu").set_attn_implementation("eager")
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module.eval()(pixel_values=torch.zeros(1, 3, 56, 56))
+    found = architecture_of(config).architecture
+    tokens = found.max_position_embeddings
+    beside = 2.0 * (tokens - 16) * 14 * 14 * 3 * 64  # tokens that are no patches meet no pixels
+    forward = found.model_flops_per_token(tokens, causal=False) / 3 * tokens
+    assert found.parameters == library.parameters(module)
+    assert forward - beside == pytest.approx(counter.get_total_flops(), rel=1e-3)
+
+
+HEARS = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 2, "vocab_size": 32}
+HEARS |= {"conv_dim": [16, 24, 32], "conv_kernel": [10, 3, 2], "conv_stride": [5, 2, 2], "num_feat_extract_layers": 3}
+HEARS |= {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 4}
+
+
+@pytest.mark.parametrize("said", [{}, {"squeeze_factor": 4, "feat_extract_norm": "layer", "conv_bias": True}])
+def test_layers_over_squeezed_frames_have_the_flops_of_the_frames_that_are_left(said):
+    pytest.importorskip("transformers")
+    config, frames = {"model_type": "sew", **HEARS, **said}, 800
+    module = library.model(config)
+    parameters = library.parameters(module)
+    module.to_empty(device="cpu").set_attn_implementation("eager")
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module.eval()(input_values=torch.zeros(1, 20 * frames + 20))
+    found = architecture_of(config)
+    forward = found.architecture.model_flops_per_token(frames, causal=False) / 3 * frames
+    assert found.architecture.parameters == parameters
+    assert forward == pytest.approx(counter.get_total_flops(), rel=0.02)
+    assert any("20 samples of sound" in told for told in found.assumed)
+
+
+LATENT_VECTORS = {"num_latents": 24, "d_latents": 96, "d_model": 64, "num_self_attends_per_block": 2}
+LATENT_VECTORS |= {"num_self_attention_heads": 4, "num_cross_attention_heads": 2, "max_position_embeddings": 400}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"qk_channels": 32, "v_channels": 96, "num_blocks": 3},
+        {"self_attention_widening_factor": 2, "cross_attention_widening_factor": 3},
+    ],
+)
+def test_latents_read_a_text_pass_their_layers_and_are_read_by_as_many_places(said):
+    pytest.importorskip("transformers")
+    config, tokens = {"model_type": "perceiver", **LATENT_VECTORS, **said}, 400
+    module = library.model(config)
+    parameters = library.parameters(module)
+    module.to_empty(device="cpu")
+
+    with FlopCounterMode(display=False) as counter:
+        module.eval()(inputs=torch.zeros(1, tokens, dtype=torch.long))
+    found = architecture_of(config).architecture
+    forward = found.model_flops_per_token(tokens, causal=False) / 3 * tokens
+    assert found.parameters == parameters
+    assert forward == pytest.approx(counter.get_total_flops(), rel=0.01)
