@@ -3,7 +3,7 @@
 families    the table, and the traits of decoders of attention and networks
 decoders    how those are read
 hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, crossed,
-            conformers, thinned, latents, decoders_of_2026;
+            conformers, waves, thinned, latents, decoders_of_2026;
             pattern: which layer is which
 others      keys of their own; encoders of text and images; pairs of an encoder and a decoder; heard: pairs that hear
 published   files under other keys than those of the library's class for the same model

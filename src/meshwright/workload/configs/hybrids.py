@@ -16,7 +16,8 @@ from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, p
 from .reader import ConfigReader
 from .recurrent import recurrent_gemma, rwkv, xlstm
 from .routed import doge, ernie_vl, jetmoe, zaya
-from .thinned import blt, funnel, sew
+from .thinned import blt, funnel
+from .waves import waves
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -73,6 +74,7 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "wav2vec2-bert": wav2vec2_bert,
     "blt": blt,
     "funnel": funnel,
-    "sew": sew,
+    **dict.fromkeys(("wav2vec2", "hubert"), waves),
+    "sew": partial(waves, squeezes=True),
     "perceiver": perceiver,
 }

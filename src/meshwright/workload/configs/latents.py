@@ -15,7 +15,7 @@ DECODERS_HEADS, DECODERS_KEYS = 8, 256  # of the layer that reads the latents, w
 
 
 def perceiver(c: ConfigReader) -> Architecture:
-    """Return Perceiver with an output over words: latents that read the text, layers of theirs, a layer that reads them.
+    """Return Perceiver with an output over words: latents read the text, pass layers, and are read by a last one.
 
     Scores between text and latents are as many from either side: the layer in which latents read the text is one of
     the text whose queries are the latents' keys.

@@ -1,13 +1,12 @@
 """Models in which some layers meet fewer tokens than a sequence has: BLT's patches of bytes, Funnel's blocks."""
 
-import math
 from dataclasses import dataclass
 
 import msgspec
 
 from ..architecture import MOST_LAYERS, Architecture
 from ..kinds import Attention, Dense, LayerKind
-from .conformers import OF_OTHER_HEADS, PLACES
+from .conformers import PLACES
 from .decoders import Traits, even, made
 from .reader import ConfigReader
 
@@ -158,58 +157,3 @@ def funnel(c: ConfigReader) -> Architecture:
         beside_parameters=2 * hidden + c.whole("vocab_size") - 2 * hidden,  # a norm of the embedding, none at the end
         max_position_embeddings=0,
     )
-
-
-SQUEEZED = (
-    "a token is a frame behind the convolutions, {samples} samples of sound; the layers meet 1 of {every} of them "
-    "(squeeze_factor); the stream around them is counted for all"
-)
-
-
-def sew(c: ConfigReader) -> Architecture:
-    """Return SEW with an output for CTC: convolutions over sound, layers over fewer frames, an output over all."""
-    hidden, width, every = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("squeeze_factor")
-    heads, kernel, groups = (c.whole(name) for name in ("num_attention_heads", *POSITIONAL))
-    if not every or not groups or hidden % groups or hidden % every:
-        raise ValueError(f"squeeze_factor, {POSITIONAL[1]}: {every} or {groups} does not divide {hidden}")
-    c.skip(*OF_OTHER_HEADS)
-    held, heard, samples, last = _heard(c)
-    c.assumed.append(SQUEEZED.format(samples=samples, every=every))
-    projected = last * hidden if last != hidden else 0
-    places, raised = hidden * (hidden // groups) * kernel, hidden * hidden * every
-    layer = LayerKind(
-        mixer=Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=False),
-        network=Dense(width=width, gated=False),
-        small=4 * hidden + 4 * hidden + width + hidden,
-    )
-    masked = any(c.value(f"mask_{axis}_prob", 0) for axis in ("time", "feature"))
-    small = kernel + hidden + hidden * every + hidden * masked + 2 * last + hidden * (projected > 0)
-    met = heard + (places + raised) // every
-    return made(
-        *(c, Traits(layer_norm=True, positions="none"), [share_of(layer, hidden, hidden, every)] * c.layers()),
-        tied=False,
-        embeds=False,
-        beside_parameters=held + places + raised - met + small + c.whole("vocab_size"),
-        beside_weights=met + projected,
-        max_position_embeddings=0,
-    )
-
-
-POSITIONAL = ("num_conv_pos_embeddings", "num_conv_pos_embedding_groups")
-
-
-def _heard(c: ConfigReader) -> tuple[int, int, int, int]:
-    """Return convolutions over sound: parameters, weights met a frame, samples of a frame and width behind them."""
-    widths, kernels, strides = (c.numbers(f"conv_{name}") or [] for name in ("dim", "kernel", "stride"))
-    count = c.whole("num_feat_extract_layers", len(widths))
-    if not widths or not {len(widths)} == {len(kernels), len(strides), count} or not all((*widths, *kernels, *strides)):
-        raise ValueError("conv_dim, conv_kernel, conv_stride: expected as many numbers of 1 or more in each")
-    normed = c.value("feat_extract_norm", "group")
-    if normed not in ("group", "layer"):
-        raise ValueError(f"feat_extract_norm: expected group or layer, got {normed!r}")
-    held, met, bias = 0, 0, c.flag("conv_bias")
-    for place, (before, width) in enumerate(zip([1, *widths], widths, strict=False)):
-        weights = before * width * kernels[place]
-        held += weights + width * bias + 2 * width * (normed == "layer" or place == 0)
-        met += weights * math.prod(strides[place + 1 :])
-    return held, met, math.prod(strides), widths[-1]

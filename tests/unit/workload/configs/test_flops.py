@@ -287,10 +287,18 @@ HEARS |= {"conv_dim": [16, 24, 32], "conv_kernel": [10, 3, 2], "conv_stride": [5
 HEARS |= {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 4}
 
 
-@pytest.mark.parametrize("said", [{}, {"squeeze_factor": 4, "feat_extract_norm": "layer", "conv_bias": True}])
-def test_layers_over_squeezed_frames_have_the_flops_of_the_frames_that_are_left(said):
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("sew", {}),
+        ("sew", {"squeeze_factor": 4, "feat_extract_norm": "layer", "conv_bias": True}),
+        ("wav2vec2", {"do_stable_layer_norm": True, "adapter_attn_dim": 8}),
+        ("hubert", {"conv_pos_batch_norm": True, "feat_proj_layer_norm": False}),
+    ],
+)
+def test_layers_over_frames_of_sound_have_the_flops_of_the_frames_that_are_left(kind, said):
     pytest.importorskip("transformers")
-    config, frames = {"model_type": "sew", **HEARS, **said}, 800
+    config, frames = {"model_type": kind, **HEARS, **said}, 800
     module = library.model(config)
     parameters = library.parameters(module)
     module.to_empty(device="cpu").set_attn_implementation("eager")

@@ -12,6 +12,7 @@ from tests.unit.workload.configs.test_configs import assert_alike
 FAST = ("hy_v4", "glm5_next", "step3p7", "deberta-v2", "xlstm", "qwen2_audio", "dinov2", "led")
 FAST += ("convbert", "idefics", "wav2vec2-bert", "blt")
 FAST += ("funnel", "gpt_neox_japanese", "moonshine", "prophetnet", "roc_bert", "cohere_asr")
+FAST += ("wav2vec2", "hubert", "sew", "perceiver")
 SPARSE = {"sparse_attention_config": {"sparse_attention_freq": [0, 1, 0, 1], "sparse_topk_blocks": 8}}
 SMALL = {"num_hidden_layers": 4, "vocab_size": 1000}
 SECTIONS = {"rope_type": "default", "rope_theta": 1e8, "mrope_section": [4, 2, 2]}

@@ -148,3 +148,15 @@ def test_tables_of_shapes_and_sounds_are_joined_only_where_keys_say_so():
     for changed in ({"concat_input": False}, {"enable_shape": False}, {"enable_pronunciation": False}):
         config = {"model_type": "roc_bert", **TINY, "vocab_size": 1000, **changed}
         assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"architectures": ["HousePairModel"], "text_config": {}}, "HousePairModel has another output than a language"),
+        ({"num_channels": 3, "num_heads": [1, 2, 4]}, "heads for each of several stages: .* swin.* alone are counted"),
+    ],
+)
+def test_a_type_that_is_not_known_is_refused_with_what_its_class_or_its_keys_are(config, told):
+    with pytest.raises(InputError, match=f"house is not known .*{told}.*--params takes a size"):
+        architecture_of({"model_type": "house", **config})

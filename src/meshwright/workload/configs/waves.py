@@ -1,0 +1,87 @@
+"""Encoders that hear the samples of sound themselves, with an output for CTC: wav2vec 2.0, HuBERT and SEW."""
+
+import math
+
+from ..architecture import Architecture
+from ..kinds import Attention, Dense, LayerKind
+from .conformers import OF_OTHER_HEADS
+from .decoders import Traits, even, made
+from .reader import ConfigReader
+from .thinned import share_of
+
+FRAMES = "a token is a frame behind the convolutions, {samples} samples of sound"
+SQUEEZED = (
+    "the layers meet 1 of {every} frames (squeeze_factor); the stream around them is counted for all, and so is what "
+    "it is raised to behind them"
+)
+POSITIONAL = ("num_conv_pos_embeddings", "num_conv_pos_embedding_groups")
+OF_PRETRAINING = (
+    *("num_codevectors_per_group", "num_codevector_groups", "codevector_dim", "proj_codevector_dim", "num_negatives"),
+    *("contrastive_logits_temperature", "diversity_loss_weight"),
+    *("adapter_kernel_size", "adapter_stride", "num_adapter_layers", "output_hidden_size"),
+)
+
+
+def waves(c: ConfigReader, *, squeezes: bool = False) -> Architecture:
+    """Return convolutions over sound, a convolution for positions, layers over their frames, and an output over all.
+
+    `squeezes`: layers meet a share of the frames, which a projection behind them raises to all of them.
+    """
+    hidden, every = c.whole("hidden_size"), c.whole("squeeze_factor") if squeezes else 1
+    kernel, groups = (c.whole(name) for name in POSITIONAL)
+    if not every or not groups or hidden % groups or hidden % every:
+        raise ValueError(f"squeeze_factor, {POSITIONAL[1]}: {every} or {groups} does not divide {hidden}")
+    if c.flag("add_adapter"):
+        raise ValueError("add_adapter: expected false; an adapter behind this encoder is not counted")
+    c.skip(*OF_OTHER_HEADS, *(() if squeezes else OF_PRETRAINING))
+    held, heard, samples, last = _heard(c)
+    c.assumed += [FRAMES.format(samples=samples), *([SQUEEZED.format(every=every)] if squeezes else [])]
+    projected = 0 if squeezes and last == hidden else last * hidden
+    normed = c.flag("feat_proj_layer_norm", default=True)
+    batch = c.flag("conv_pos_batch_norm")  # in place of a norm of the weights
+    places, raised = hidden * (hidden // groups) * kernel, hidden * hidden * every * squeezes
+    masked = any(c.value(f"mask_{axis}_prob", 0) for axis in ("time", "feature"))
+    small = (2 * hidden if batch else kernel) + hidden + hidden * every * squeezes + hidden * masked
+    small += 2 * last * normed + hidden * (projected > 0)
+    met = heard + (places + raised) // every
+    layer = _layer(c, hidden)
+    return made(
+        *(c, Traits(layer_norm=True, positions="none")),
+        [layer if every == 1 else share_of(layer, hidden, hidden, every)] * c.layers(),
+        tied=False,
+        embeds=False,
+        beside_parameters=held + places + raised - met + small + c.whole("vocab_size"),
+        beside_weights=met + projected,
+        max_position_embeddings=0,
+    )
+
+
+def _layer(c: ConfigReader, hidden: int) -> LayerKind:
+    """Return a layer with biases everywhere, and the adapter of a language that some have behind it."""
+    heads, width, narrow = c.whole("num_attention_heads"), c.whole("intermediate_size"), 0
+    if c.flag("do_stable_layer_norm"):  # others have no adapter, whatever its width
+        narrow = c.whole("adapter_attn_dim", 0)
+    c.skip("adapter_attn_dim")
+    return LayerKind(
+        mixer=Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=False),
+        network=Dense(width=width, gated=False),
+        small=4 * hidden + 4 * hidden + width + hidden + (3 * hidden + narrow if narrow else 0),
+        more=2 * hidden * narrow,
+    )
+
+
+def _heard(c: ConfigReader) -> tuple[int, int, int, int]:
+    """Return convolutions over sound: parameters, weights met a frame, samples of a frame and width behind them."""
+    widths, kernels, strides = (c.numbers(f"conv_{name}") or [] for name in ("dim", "kernel", "stride"))
+    count = c.whole("num_feat_extract_layers", len(widths))
+    if not widths or not {len(widths)} == {len(kernels), len(strides), count} or not all((*widths, *kernels, *strides)):
+        raise ValueError("conv_dim, conv_kernel, conv_stride: expected as many numbers of 1 or more in each")
+    normed = c.value("feat_extract_norm", "group")
+    if normed not in ("group", "layer"):
+        raise ValueError(f"feat_extract_norm: expected group or layer, got {normed!r}")
+    held, met, bias = 0, 0, c.flag("conv_bias")
+    for place, (before, width) in enumerate(zip([1, *widths], widths, strict=False)):
+        weights = before * width * kernels[place]
+        held += weights + width * bias + 2 * width * (normed == "layer" or place == 0)
+        met += weights * math.prod(strides[place + 1 :])
+    return held, met, math.prod(strides), widths[-1]
