@@ -73,7 +73,7 @@ def perceiver(c: ConfigReader) -> Architecture:
 
 
 def _as_wide(layer: LayerKind, weights: int, hidden: int) -> LayerKind:
-    """Return a layer with so many weights in a model that is `hidden` wide."""
+    """Return a layer with as many weights as said in a model that is `hidden` wide."""
     return msgspec.structs.replace(layer, more=layer.more + weights - layer.weights(hidden))
 
 

@@ -56,7 +56,7 @@ def deepseek_vl_hybrid(c: ConfigReader, text: int) -> int:
 
 
 def minicpmv4_7(c: ConfigReader, text: int) -> int:
-    """Return MiniCPM-V 4.7's encoder, SigLIP's without pooling, its merger of windows, and those that project them."""
+    """Return MiniCPM-V 4.7's encoder, SigLIP's without pooling, its merger of windows, and what projects them."""
     width, window = c.whole("hidden_size"), c.numbers("window_kernel_size") or [2, 2]
     cells, c_inner = window[0] * window[-1], c.whole("intermediate_size")
     merged, inner = cells * width, cells * c_inner
