@@ -474,4 +474,6 @@ def test_of_a_network_of_convolutions_it_is_said_that_it_is_none_of_attention_an
     with pytest.raises(InputError, match="strange is not known .*none is of attention.*--params takes a size"):
         architecture_of(config)
     with pytest.raises(InputError, match="strange is not known .where its layers"):
+        architecture_of(config | {"num_heads": 4})
+    with pytest.raises(InputError, match="strange is not known .*heads for each of several stages"):
         architecture_of(config | {"num_heads": [2, 4]})
