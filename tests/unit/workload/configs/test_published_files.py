@@ -454,8 +454,8 @@ def test_the_output_of_an_encoder_is_said_where_its_file_names_no_class():
     assert not [text for text in (*named, *decoder) if "names no class" in text]
 
 
-# a class whose own defaults disagree about the number of words; types whose defaults leave a size out
-APART = ("ovis2", "glm4v_moe", "vit")
+# classes whose own defaults disagree about the number of words or a width; types whose defaults leave a size out
+APART = ("ovis2", "granite_speech", "granite_speech_plus", "glm4v_moe", "vit")
 
 
 @pytest.mark.slow
