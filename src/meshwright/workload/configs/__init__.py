@@ -2,10 +2,11 @@
 
 families    the table, and the traits of decoders of attention and networks
 decoders    how those are read
-hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, crossed,
-            conformers, waves, thinned, latents, decoders_of_2026;
+hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, cross_attention,
+            conformers, wav2vec, token_pooling, perceiver, decoders_of_2026;
             pattern: which layer is which
-others      keys of their own; encoders of text and images; pairs of an encoder and a decoder; heard: pairs that hear
+others      keys of their own; encoders of text and images; pairs of an encoder and a decoder;
+            speech_to_text: pairs whose encoder reads sound
 published   files under other keys than those of the library's class for the same model
 remote      decoders whose code lies beside their weights
 composites  text models with encoders: vision, vision_of_2026, vision_joined, sound

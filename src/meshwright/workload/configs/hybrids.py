@@ -5,19 +5,19 @@ from functools import partial
 
 from ..architecture import Architecture
 from .conformers import wav2vec2_bert
-from .crossed import idefics, mllama
+from .cross_attention import idefics, mllama
 from .decoders import Traits
 from .decoders_of_2026 import axk2, bailing_hybrid, deepseek_v4, flint, laguna, lfm3
 from .gated import inkling, inkling2, muse, step3p5
 from .indexed import dots3_note, glm5_next, hy_v4, minimax_m3, mistral_large4, qwen4_exp
-from .latents import perceiver
 from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
 from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2, zamba, zamba2
+from .perceiver import perceiver
 from .reader import ConfigReader
 from .recurrent import recurrent_gemma, rwkv, xlstm
 from .routed import doge, ernie_vl, jetmoe, zaya
-from .thinned import blt, funnel
-from .waves import waves
+from .token_pooling import blt, funnel
+from .wav2vec import wav2vec
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -74,7 +74,7 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "wav2vec2-bert": wav2vec2_bert,
     "blt": blt,
     "funnel": funnel,
-    **dict.fromkeys(("wav2vec2", "hubert"), waves),
-    "sew": partial(waves, squeezes=True),
+    **dict.fromkeys(("wav2vec2", "hubert"), wav2vec),
+    "sew": partial(wav2vec, squeezes=True),
     "perceiver": perceiver,
 }

@@ -9,7 +9,6 @@ from ..architecture import MOST_LAYERS, Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
 from .encoders import Sight, beit, convbert_layer, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
-from .heard import cohere_asr, moonshine
 from .pairs import (
     BOTH_SIDES,
     gated_as_t5,
@@ -22,6 +21,7 @@ from .pairs import (
     t5gemma,
 )
 from .reader import MOST, ConfigReader
+from .speech_to_text import cohere_asr, moonshine
 
 
 def falcon(c: ConfigReader) -> Architecture:

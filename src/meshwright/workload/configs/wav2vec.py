@@ -1,4 +1,4 @@
-"""Encoders that hear the samples of sound themselves, with an output for CTC: wav2vec 2.0, HuBERT and SEW."""
+"""Encoders of raw audio samples, with an output for CTC: wav2vec 2.0, HuBERT and SEW."""
 
 import math
 
@@ -7,7 +7,7 @@ from ..kinds import Attention, Dense, LayerKind
 from .conformers import OF_OTHER_HEADS
 from .decoders import Traits, even, made
 from .reader import ConfigReader
-from .thinned import share_of
+from .token_pooling import share_of
 
 FRAMES = "a token is a frame behind the convolutions, {samples} samples of sound"
 SQUEEZED = (
@@ -22,7 +22,7 @@ OF_PRETRAINING = (
 )
 
 
-def waves(c: ConfigReader, *, squeezes: bool = False) -> Architecture:
+def wav2vec(c: ConfigReader, *, squeezes: bool = False) -> Architecture:
     """Return convolutions over sound, a convolution for positions, layers over their frames, and an output over all.
 
     `squeezes`: layers meet a share of the frames, which a projection behind them raises to all of them.

@@ -1,4 +1,4 @@
-"""Decoders of text that read what an encoder hears, each frame of sound as it comes: Moonshine and Cohere's."""
+"""Pairs of an encoder of sound and a decoder of text: Moonshine and Cohere's."""
 
 import msgspec
 
