@@ -14,7 +14,7 @@ from .files.manifest import JobMachines
 from .files.recipes import Recipes
 from .interpolation import Interpolated
 from .keys import Keys, dotted_keys
-from .launch import Launch, assignments_of, flags_of
+from .launch import Launch, assignments_of, flags_of, named_by
 from .nearby import nearby
 from .programs import PythonPrograms
 from .shell.marks import shown
@@ -87,6 +87,14 @@ class Sources:
             values[key] = plain_value(text)
             sources[key] = "--job"
         return Keys(values, where, sources=sources)
+
+    def named_settings(self, flag: str) -> Keys:
+        """Return the settings of a job whose launch names its file by a flag; InputError where that is not here."""
+        named = None if self.launch is None else named_by(self.launch.arguments, flag)
+        if named is not None and self.document(named) is None:
+            raise self.absent(named)
+        values, origin = self.settings()
+        return self.overridden(values, origin, self.names[0])
 
     @property
     def given_keys(self) -> dict[str, str]:

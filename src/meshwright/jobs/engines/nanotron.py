@@ -10,7 +10,6 @@ from typing import Any
 from ..draft import Draft, JobOptions
 from ..job import Job
 from ..keys import Keys
-from ..launch import named_by
 from ..optimizers import read_optimizer
 from ..sources import Sources
 from .megatron import world_of
@@ -38,7 +37,7 @@ SCHEDULES = {"1f1b": "1f1b", "afab": "gpipe"}
 
 def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a nanotron YAML; InputError where it has what is not read (experts, other models)."""
-    keys = _keys(sources)
+    keys = sources.named_settings("config-file")
     draft = Draft("megatron", sources.names, question)
     draft.stack = "nanotron"
     draft.note("nanotron: other layouts are looked for among Megatron's")
@@ -55,15 +54,6 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.seq_len = keys.whole("tokens.sequence_length", least=1)
     read_optimizer(draft, keys, "optimizer.optimizer_factory.name")
     return draft.conclude(sources, keys, HARMLESS)
-
-
-def _keys(sources: Sources) -> Keys:
-    """Return the settings of the YAML; InputError for one that the launch names and that is not here."""
-    named = None if sources.launch is None else named_by(sources.launch.arguments, "config-file")
-    if named is not None and sources.document(named) is None:
-        raise sources.absent(named)
-    values, origin = sources.settings()
-    return sources.overridden(values, origin, sources.names[0])
 
 
 def _heads(keys: Keys) -> set[str]:

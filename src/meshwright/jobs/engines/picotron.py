@@ -7,7 +7,6 @@ picotron/data_parallel (sums of gradients in single precision), picotron/pipelin
 from ..draft import Draft, JobOptions
 from ..job import Job
 from ..keys import Keys
-from ..launch import named_by
 from ..sources import Sources
 from .megatron import world_of
 
@@ -24,7 +23,7 @@ SCHEDULES = {"1f1b": "1f1b", "afab": "gpipe"}
 
 def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a picotron JSON; InputError where its degrees do not multiply to the ranks of its launch."""
-    keys = _keys(sources)
+    keys = sources.named_settings("config")
     draft = Draft("megatron", sources.names, question)
     draft.stack = "picotron"
     draft.note("picotron: other layouts are looked for among Megatron's")
@@ -38,15 +37,6 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.take_batch("steps", keys, "training.gradient_accumulation_steps")
     draft.seq_len = keys.whole("training.seq_length", least=1)
     return draft.conclude(sources, keys, HARMLESS)
-
-
-def _keys(sources: Sources) -> Keys:
-    """Return the settings of the JSON; InputError for one that the launch names and that is not here."""
-    named = None if sources.launch is None else named_by(sources.launch.arguments, "config")
-    if named is not None and sources.document(named) is None:
-        raise sources.absent(named)
-    values, origin = sources.settings()
-    return sources.overridden(values, origin, sources.names[0])
 
 
 def _model(draft: Draft, keys: Keys) -> None:
