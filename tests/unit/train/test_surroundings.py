@@ -44,6 +44,15 @@ def test_what_is_heard_comes_whole_and_in_order():
     assert done.stderr == ("x" * 100 + "\ncaf\\udce9\nrich\n") * 2000
 
 
+@pytest.fixture
+def own_hang_ups():
+    """Let SIGHUP end the process, which `nohup` had ignored before the tests began."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("own_hang_ups")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT])
 def test_a_signal_to_stop_is_an_interrupt_while_a_job_prepares_and_is_as_before_afterwards(signum):
     before = signal.getsignal(signum)
@@ -53,15 +62,14 @@ def test_a_signal_to_stop_is_an_interrupt_while_a_job_prepares_and_is_as_before_
     assert signal.getsignal(signum) is before
 
 
+@pytest.mark.usefixtures("own_hang_ups")
 def test_a_hang_up_that_is_ignored_stays_so():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert signal.SIGHUP not in stop_signals()
-        with surroundings_of_a_job():
-            signal.raise_signal(signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
     assert signal.SIGHUP in stop_signals()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    assert signal.SIGHUP not in stop_signals()
+    with surroundings_of_a_job():
+        signal.raise_signal(signal.SIGHUP)
 
 
 def test_a_folder_that_is_gone_is_said_to_be(tmp_path, monkeypatch):
