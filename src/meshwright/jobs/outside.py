@@ -61,10 +61,11 @@ def conflict(launch: Launch) -> str | None:
 def each_once(launch: Launch) -> Count | None:
     """Return the nodes, where there are several, on each of which a launcher of ranks is started once; else None."""
     nodes = launch.around.get("nodes")
-    several = nodes is not None and nodes[0] > 1
+    if nodes is None or nodes[0] <= 1:
+        return None
     tasks, of_node = (launch.around.get(name, (None, ""))[0] for name in ("tasks", "tasks_per_node"))
-    fewer = several and nodes is not None and tasks is not None and tasks < nodes[0]
-    return nodes if several and not fewer and of_node in {None, 1} else None
+    fewer = tasks is not None and tasks < nodes[0]
+    return nodes if not fewer and of_node in {None, 1} else None
 
 
 def slices_of(launch: Launch) -> tuple[str, int, int] | None:

@@ -24,9 +24,9 @@ from .shell.state import ScriptOutcome
 from .sources import CONFIG_SUFFIXES, Sources
 from .unsupported import unread_command, yaml_of_command
 
-BY_FILES = frozenset(
-    {"neox", "foundry", "nanotron", "picotron"}
-)  # engines whose command is known by the files that it names
+# engines whose command is known by the files that it names
+BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron"})
+READ = BY_FILES | {"litgpt"}  # whose command names no trainer that is not read: `fabric run` starts LitGPT
 
 
 @dataclass(slots=True)
@@ -249,9 +249,7 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
     sources.called_missing = [name for outcome in outcomes for name in outcome.called_missing]
     commands = [one.words for outcome in outcomes for one in outcome.started]
     launch = sources.launch
-    if launch is None or not (
-        launch.engine in {*BY_FILES, "litgpt"} or is_supervised(launch)
-    ):  # `fabric run` starts it
+    if launch is None or not (launch.engine in READ or is_supervised(launch)):
         sources.unread = next((told for words in commands if (told := unread_command(words))), None)
     for words in commands:
         found = yaml_of_command(words)

@@ -27,7 +27,7 @@ LARGE = 64 * 2**20  # below this no collective fills its links
 FULL_S = {"all_reduce": 4e-3, "broadcast": 4e-3, "reduce": 4e-3, "all_to_all": 0.7e-3}
 FULL_OF_A_RANK_S = {"all_gather": 0.15e-3, "reduce_scatter": 0.15e-3}
 FULL_OF_A_PEER = 2**20  # bytes of an all-to-all, a gather, a scatter
-ABOVE = "above that figure, which is usual for these links and not the most that they carry"
+IS_USUAL = "above that figure, which is usual for these links and not the most that they carry"
 ABOVE_USUAL = 1.02
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
 
@@ -232,7 +232,7 @@ def _good(table: ReadTable, rate: float, known: Attainable, against: str, expect
     if known.crosses and rate > ABOVE_USUAL * known.least_bytes_per_s:
         trees = table.nodes == 2 and table.collective == "all_reduce"
         is_above = rate > ABOVE_USUAL * expected
-        above = ABOVE if is_above else f"above the {format_rate(known.least_bytes_per_s)} of a ring"
+        above = IS_USUAL if is_above else f"above the {format_rate(known.least_bytes_per_s)} of a ring"
         return f"{against}: {above}" + ("; between two nodes trees send less over them than rings" if trees else "")
     if known.in_slots:
         return against
@@ -284,7 +284,7 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     least = slowest.rate_bytes_per_s if slowest is not None else best
     ok = least >= GOOD * expected
     words = f"{_rate(table, least)} of the {format_rate(expected)} that {known.title} lets through"
-    words += f": {ABOVE}" if least > ABOVE_USUAL * expected else ""
+    words += f": {IS_USUAL}" if least > ABOVE_USUAL * expected else ""
     longest = max((rate.bytes or 0 for rate in between), default=0)
     if not ok and longest and best >= GOOD * longest / (longest / expected + MESSAGE_S):
         little = f"{words}, but {format_bytes(longest)} is too little to fill it: measure to 8 MiB"

@@ -5,7 +5,7 @@ leave no doubt, and listed. Sources: Lightning-AI/pytorch-lightning:src/lightnin
 strategies/fsdp.py, strategies/deepspeed.py, cli.py) and src/lightning/fabric/plugins/environments/slurm.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..draft import Draft, JobOptions
@@ -71,18 +71,18 @@ def _keys(sources: Sources) -> Keys:
         for path in named if isinstance(named, list) else [named] if isinstance(named, str) else []:
             if sources.document(path) is None:
                 raise sources.absent(path)
-    values, origin = sources.settings()
+    values, origin = (_short(found) for found in sources.settings())
     if isinstance(words.get(STRATEGY), str):  # in the place of the file's
         values = {key: value for key, value in values.items() if not key.startswith(f"{STRATEGY}.")}
-    for key, value in words.items():
-        plain = key.replace(".init_args", "")
-        values = {old: one for old, one in values.items() if old.replace(".init_args", "") != plain}
-        values[plain] = plain_value(value) if isinstance(value, str) else value
-        origin[plain] = sources.launch.where if sources.launch is not None else ""
-    short: dict[str, Any] = {key.replace(".init_args", ""): value for key, value in values.items()}
-    return sources.overridden(
-        short, {key.replace(".init_args", ""): file for key, file in origin.items()}, sources.names[0]
-    )
+    own = {key: plain_value(value) if isinstance(value, str) else value for key, value in _short(words).items()}
+    where = "" if sources.launch is None else sources.launch.where
+    rest = {key: value for key, value in values.items() if key not in own}
+    return sources.overridden(rest | own, origin | dict.fromkeys(own, where), sources.names[0])
+
+
+def _short(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under their names without `init_args`."""
+    return {key.replace(".init_args", ""): value for key, value in found.items()}
 
 
 def _ranks(draft: Draft, keys: Keys, sources: Sources) -> None:

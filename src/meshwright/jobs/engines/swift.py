@@ -75,10 +75,10 @@ def swift_settings(arguments: Mapping[str, Any], launch: Launch) -> tuple[dict[s
 
 def _passes(found: Mapping[str, Any], launch: Launch) -> int:
     """Return the passes that a step has where they are not said: as many as make LEAST_BATCH sequences."""
-    world = launch.counts.get("world")
-    ranks = world[0] if world else math.prod(one[0] for one in (launch.nodes, launch.per_node) if one is not None)
+    world, nodes, per_node = launch.counts.get("world"), launch.nodes, launch.per_node
+    ranks = world[0] if world else nodes[0] * per_node[0] if nodes and per_node else None
     local = as_whole(found["per_device_train_batch_size"])
-    if not local or (world is None and (launch.nodes is None or launch.per_node is None)):
-        told = "gradient_accumulation_steps: ms-swift takes as many as make 16 sequences"
+    if not local or not ranks:
+        told = f"gradient_accumulation_steps: ms-swift takes as many as make {LEAST_BATCH} sequences"
         raise InputError(f"{launch.where}: {told}: say gradient_accumulation_steps=N")
     return max(1, math.ceil(LEAST_BATCH / (local * ranks)))

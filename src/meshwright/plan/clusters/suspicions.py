@@ -40,8 +40,8 @@ def _network_of_gpu(catalogue: Catalogue, node: NodeType) -> float:
 
 
 def _links(group: NodeGroup, known: Accelerator, catalogue: Catalogue) -> Iterator[str]:
-    over_pcie = group.gpu_link == KNOWN_LINK_NAMES["pcie"] or known.link is None
-    link = catalogue.interconnect(known.host_link if over_pcie or known.link is None else known.link)
+    own = None if group.gpu_link == KNOWN_LINK_NAMES["pcie"] else known.link
+    link = catalogue.interconnect(known.host_link if own is None else own)
     rates = {"gpu": group.gpu_bandwidth_bytes_per_s, "peer": group.peer_bandwidth_bytes_per_s}
     keys = [f"{name}_bandwidth_bytes_per_s" for name, rate in rates.items() if duplex_trap(rate, link)]
     if keys:

@@ -215,9 +215,8 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     if not kinds or not {fault.kind for fault in of(facts, Failure) if _may_be_ours(fault)} <= _PASSING | {"device"}:
         return ()
     own = any(fault.rank is not None and not fault.is_over for fault in of(facts, Failure) if fault.kind == "device")
-    return (
-        () if own else tuple(fact.where for fact in ended)
-    )  # a kernel's log and a cluster's events are those of all jobs
+    # a kernel's log and a cluster's events are those of all jobs
+    return () if own else tuple(fact.where for fact in ended)
 
 
 def _may_be_ours(fault: Failure) -> bool:
