@@ -510,3 +510,43 @@ def test_a_word_is_said_once_and_never_after_messages_were_dropped_half_sent(pai
             got += len(part)
 
     assert 0 < got < 2**24
+
+
+class Ends:
+    """A thread of the mailbox's own that takes its time to end."""
+
+    def join(self, timeout_s):
+        time.sleep(0.1)
+
+
+@needs_helper
+def test_a_thread_that_waits_while_the_mailbox_closes_is_let_go_and_loses_nothing_meanwhile(monkeypatch):
+    monkeypatch.setattr(waiting, "CHECK_NS", 10**12)
+    monkeypatch.setattr(Mailbox, "_run", lambda _: None)
+    line, theirs = connected()
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
+    awaited = work(mailbox, ctypes.create_string_buffer(4), tag=8)
+    mailbox.receive(awaited)
+    mailbox._thread = Ends()
+    read = os.eventfd_read
+    monkeypatch.setattr(os, "eventfd_read", lambda bell: (time.sleep(0.3), read(bell))[1])
+    bells, refusals = [], []
+
+    def wait():
+        try:
+            mailbox.drive(awaited, limit_s=None)
+            awaited.wait()
+        except (OSError, CollectiveError) as error:
+            refusals.append(str(error))
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    while not (bells := list(mailbox._lingering)):
+        time.sleep(0.001)
+    mailbox.close()
+    waiter.join()
+    theirs.close()
+
+    assert refusals == ["recv: the group was shut down before it was done"]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(bells[0])

@@ -143,7 +143,7 @@ class LocalEngine:
 
     def close(self) -> None:
         """Leave the group."""
-        self.mailbox.close()
+        self.mailbox.close(farewell=self.broken is None)
         self.group.leave()
 
     def disown(self, error: CollectiveError) -> None:

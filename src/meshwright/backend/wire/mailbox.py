@@ -190,6 +190,9 @@ class Mailbox:
         wait_any(self._helper, (*signs, WaitCondition(descriptor=bell, events=select.POLLIN)), waited_s, pace)
         with self._lock:
             del self._lingering[bell]
+            if self._closed:
+                os.close(bell)
+                return
             self._bells.append(bell)
             with contextlib.suppress(BlockingIOError):  # it has not been rung
                 os.eventfd_read(bell)
@@ -241,16 +244,20 @@ class Mailbox:
         """End the thread and the lines; `farewell`: this rank leaves because it is done."""
         if self._closed:
             return
-        self._closed = True
-        self._wake.set()
-        with self._lock:
+        with self._lock:  # other threads may wait for messages
+            self._closed = True
+            self._wake.set()
             self._ring(everyone=True)
+            while self._bells:  # a waiter closes its own
+                os.close(self._bells.pop())
+            done = {peer for peer, works in self._sending.items() if not works} if self.broken is None else set()
+            if works := self._open():
+                why = None if farewell else self._why_not_done(works[0], 0.0)
+                self._drop(why or CollectiveError(f"{works[0].name}: the group was shut down before it was done"))
+            for peer, line in self._lines.items():
+                line.close(farewell=farewell and peer in done)
         if self._thread is not None:
             self._thread.join(5.0)
-        while self._bells:
-            os.close(self._bells.pop())
-        for peer, line in self._lines.items():
-            line.close(farewell=farewell and self.broken is None and not self._sending[peer])
 
     def disown(self, error: CollectiveError) -> None:
         """Refuse every message, in a forked child: the threads, and perhaps who holds the lock, are in its parent."""
