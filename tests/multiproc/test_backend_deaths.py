@@ -278,6 +278,24 @@ def test_survivors_raise_and_name_the_rank(tmp_path, program, fault):
         assert took_s < LIMIT_S * 2 + 10
 
 
+def receive_along_a_chain(rank, world_size):
+    """Have rank 0 wait for rank 2, which begins a little later to wait for rank 1, which never sends."""
+    limit_every_group()
+    if rank == 1:
+        signal.pause()
+    if rank == 2:
+        signal.sigtimedwait([signal.SIGUSR1], LIMIT_S / 4)
+    dist.recv(torch.ones(1), 2 if rank == 0 else 1)
+
+
+def test_who_waits_for_a_rank_that_waits_for_a_third_blames_the_third(tmp_path):
+    answers = launch(receive_along_a_chain, 3, tmp_path, silent={1})
+
+    for kind, message, _ in (answers[0], answers[2]):
+        assert kind == "RankFailure"
+        assert message.startswith("rank 1 (host "), message
+
+
 def chained(rank, world_size):
     """A collective that is waited for in a callback of another one's future, and callbacks of callbacks."""
     if rank == 1:

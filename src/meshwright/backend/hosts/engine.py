@@ -283,9 +283,7 @@ class HostsEngine:
         if away and (waited_s is None or waited_s > group.timeout_s):
             return self.network.failure(self.members[away[0]], "lost" if waited_s is None else "waited", call)
         near = [places[rank] for rank in late if rank in places]
-        error = group.diagnose_wait(
-            near, waited_s or 0.0, group.timeout_s, call, lambda place: arrived(group.members[place].rank)
-        )
+        error = group.diagnose_p2p_wait(near, waited_s or 0.0, call, lambda place: arrived(group.members[place].rank))
         if error is not None:
             self.stopped(error)
         return error

@@ -193,7 +193,7 @@ class HostsView:
         Their patience may end before its own, which begins anew with each byte.
         """
         if waited_s > HINT_AFTER_S and self.members[peer] not in self._local.members:
-            self._local.wait_for(self.members[peer])
+            self._local.wait_for(self.members[peer], self._local.flight.current())
 
     def _mismatch(self, peer: GroupMember, why: str) -> CollectiveError:
         """Return the error for a peer that calls something else: what it says that it calls, if it says so soon."""

@@ -117,7 +117,7 @@ class LocalEngine:
         call: tuple[str, int, int],
         arrived: Callable[[int], bool],
     ) -> CollectiveError | None:
-        return self.group.diagnose_wait(late, waited_s or 0.0, self.group.timeout_s, call, arrived)
+        return self.group.diagnose_p2p_wait(late, waited_s or 0.0, call, arrived)
 
     @property
     def broken(self) -> CollectiveError | None:

@@ -285,7 +285,7 @@ class LocalGroup:
             raise self._refused(peer, self.calls.other_size(peer, sent_bytes, self._state.received[peer]))
         late = [peer for peer in self.peers if counters[peer * LINE] < target]
         if late and waited_s > HINT_AFTER_S and self._propagator.has_several_boards:
-            self.wait_for(self.members[late[0]])
+            self.wait_for(self.members[late[0]], self.flight.current())
         limit_s = self.flight.time_limit_s(self.timeout_s)
         error = self.diagnose_wait(
             late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target
@@ -307,13 +307,13 @@ class LocalGroup:
                 self.fence()
             self.calls.withdraw()
 
-    def wait_for(self, awaited: GroupMember) -> None:
-        """Publish from time to time, for ranks that wait for this one, that it waits itself: for this rank."""
+    def wait_for(self, awaited: GroupMember, call: tuple[str, int, int]) -> None:
+        """Publish from time to time, for ranks that wait for this one, that in `call` it waits for `awaited`."""
         now = time.monotonic()
         if now < self._next_hint_s:
             return
         self._next_hint_s = now + HINT_S / 3
-        name, sequence, _ = self.flight.current()
+        name, sequence, _ = call
         culprit = FaultyRank.of(awaited, f"did not come to {name} #{sequence}")
         word = self._word_of(self.members.index(awaited)) if awaited in self.members else None
         if word is not None and word.culprit.rank != self.flight.rank:
@@ -327,11 +327,14 @@ class LocalGroup:
         limit_s: float,
         call: tuple[str, int, int],
         arrived: Callable[[int], bool],
+        *,
+        may_wait: bool = False,
     ) -> CollectiveError | None:
         """Return the error if the ranks in `late` can no longer arrive (and give up), else None.
 
         `call` is the name, number and bytes of what waits; `arrived(peer)` looks once more at what a rank that has
-        ended left behind.
+        ended left behind; `may_wait`: the late ones may wait for others of this group, as they never do in one
+        collective.
         """
         counters = self.counters
         if self.broken is not None:  # another thread of this rank has given up, or aborted the group
@@ -348,11 +351,19 @@ class LocalGroup:
             last = min(late, key=lambda peer: counters[peer * LINE])
             culprit = FaultyRank.of(self.members[last], f"did not arrive within {limit_s:g} s")
             self.before_blame()
-            if self._propagator.has_several_boards or self._word_of(last):  # it may wait itself
+            if may_wait or self._propagator.has_several_boards or self._word_of(last):
                 within_s = patience_s(limit_s)
                 culprit = self._propagator.follow(culprit, self.flight.rank, lambda: self._word_of(last), within_s)
             return self.failure(culprit, call)
         return None
+
+    def diagnose_p2p_wait(
+        self, late: Sequence[int], waited_s: float, call: tuple[str, int, int], arrived: Callable[[int], bool]
+    ) -> CollectiveError | None:
+        """Return the same for a send or receive, in which the late rank may wait for a third one's message."""
+        if len(late) == 1 and waited_s > HINT_AFTER_S:
+            self.wait_for(self.members[late[0]], call)
+        return self.diagnose_wait(late, waited_s, self.timeout_s, call, arrived, may_wait=True)
 
     def has_left(self, peer: int) -> bool:
         """Return whether a rank has left the group."""
