@@ -10,9 +10,9 @@ from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.workload.models import load_model
 
 
-def setting(model: str) -> Setting:
+def setting(model: str, stack: str = "megatron") -> Setting:
     request = PlanRequest(
-        model=load_model(model), cluster="dgx-h100", gpus=128, global_batch=128, seq_len=4096, stack="megatron"
+        model=load_model(model), cluster="dgx-h100", gpus=128, global_batch=128, seq_len=4096, stack=stack
     )
     return setting_of(request, load_catalogue())
 
@@ -38,6 +38,23 @@ def test_the_fullest_stage_holds_what_the_price_counts(model, layout):
     assert len(stages) == parsed.pp
     assert sum(stage.layers for stage in stages) == pytest.approx(where.architecture.num_hidden_layers)
     assert max(stage.allocated_bytes for stage in stages) == pytest.approx(float(whole.allocated_bytes[0]), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "pp=32,dp=4,ep=4,zero=1,recompute=full",  # stages: embedding, the three dense layers, then layers with experts
+        "pp=16,dp=8,ep=8,zero=1",
+        "pp=16,dp=8,ep=8,vpp=2,schedule=interleaved,zero=1",
+        "pp=16,dp=8,ep=8,vpp=2,schedule=zb,zero=1",
+    ],
+)
+def test_a_stage_of_experts_behind_dense_layers_counts_where_stages_are_cut_by_cost(layout):
+    where, parsed = setting("deepseek-v3", "meshwright"), Layout.parse(layout)
+
+    fullest = max(stage.allocated_bytes for stage in memory_of_stages(where, parsed))
+
+    assert fullest == pytest.approx(float(price_layouts(where, Grid.of([parsed])).allocated_bytes[0]), rel=1e-9)
 
 
 def test_stages_that_a_job_cuts_unevenly_hold_their_own_layers():

@@ -126,20 +126,19 @@ def output_cost(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Nu
     return 3.0 * (2.0 * model.hidden * model.vocab + 5.0 * model.vocab + 4.0 * model.hidden) / (3.0 * forward + again)
 
 
-def costed_layers(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> Array:
-    """Return the layers of ranks in pipelines whose stages are cut by cost: [ranks, layouts], as `places` are."""
-    found: Array = chunk_layers(model, grid, places, output).sum(axis=0)
-    return found
-
-
 def chunk_layers(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> Array:
-    """Return the layers of each of their virtual stages: [virtual stages, ranks, layouts]."""
+    """Return the layers of each virtual stage of ranks, cut by cost: [virtual stages, ranks, layouts]."""
+    return _chunks_at(model, grid, places, output)[1]
+
+
+def _chunks_at(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> tuple[Array, Array]:
+    """Return the layers before each of these virtual stages, and those of each."""
     stages = grid.pp * grid.vpp
     chunk = np.arange(np.max(grid.vpp), dtype=float).reshape(-1, *(1,) * places.ndim)
     stage = places + chunk * grid.pp
     stage = np.where((chunk == 1) & is_folded(grid), stages - 1.0 - places, stage)
     first, behind = (layers_before(model.layers, stages, stage + more, output) for more in (0.0, 1.0))
-    return np.where(chunk < grid.vpp, behind - first, 0.0)
+    return first, np.where(chunk < grid.vpp, behind - first, 0.0)
 
 
 def cut_layers(model: ModelQuantities, layout: Layout, output: Number | None) -> tuple[int, ...]:
@@ -252,7 +251,8 @@ def _cut_pace(model: ModelQuantities, grid: Grid, output: Number) -> tuple[Numbe
 def _cut_places(model: ModelQuantities, grid: Grid, output: Number) -> Array:
     """Return the first rank, its neighbour or that of the last, those where stages are longest first, and the last.
 
-    Where backward is split, most waits on the last ranks.
+    Where backward is split, most waits on the last ranks. Behind leading layers without experts the ranks of the first
+    stages that have none of these count as well, the longest among them.
     """
     stages, last = grid.pp * grid.vpp, grid.pp - 1.0
     longest, of_last = (
@@ -262,18 +262,35 @@ def _cut_places(model: ModelQuantities, grid: Grid, output: Number) -> Array:
     )
     grows = np.ceil((longest * (stages - 1.0) - model.layers + of_last - 1.0) / np.maximum(longest - 1.0, 1.0))
     grows = np.clip(np.where(longest > 1, grows, 1.0), 1.0, stages - 1.0)
-    grows = np.where(is_folded(grid), np.minimum(grows, stages - 1.0 - grows), grows % grid.pp)
+    at = _rank_of_stage(grid, grows)
     second = np.where(grid.schedule == ZERO_BUBBLE, np.maximum(last - 1.0, 0.0), np.minimum(1.0, last))
-    few = (0.0 * stages, second, np.maximum(grows - 1.0, 0.0), grows, last)
-    return np.stack(np.broadcast_arrays(*few))
+    few = [0.0 * stages, second, np.maximum(at - 1.0, 0.0), at]
+    if np.any(model.leading * (model.experts > 0)):
+        few += _behind_dense(model, grid, output, grows)
+    return np.stack(np.broadcast_arrays(*few, last))
+
+
+def _behind_dense(model: ModelQuantities, grid: Grid, output: Number, grows: Number) -> list[Number]:
+    """Return the ranks of the first stage without leading dense layers, of the next, and of the first longest one."""
+    stages = grid.pp * grid.vpp
+    each = np.arange(1.0, np.max(stages)).reshape(-1, *(1,) * max(np.ndim(stages), 1))
+    starts = layers_before(model.layers, stages, each, output)
+    behind = np.minimum(1.0 + np.sum(starts < model.leading, axis=0), stages - 1.0)
+    few = (behind, np.minimum(behind + 1.0, stages - 1.0), np.maximum(behind, grows))
+    return [_rank_of_stage(grid, stage) for stage in few]
+
+
+def _rank_of_stage(grid: Grid, stage: Number) -> Number:
+    """Return the rank of a pipeline that has this virtual stage."""
+    return np.where(is_folded(grid), np.minimum(stage, grid.pp * grid.vpp - 1.0 - stage), stage % grid.pp)
 
 
 def _cut_ranks(model: ModelQuantities, grid: Grid, output: Number) -> list[CutRank]:
     """Return the ranks at these places."""
-    stages, places = grid.pp * grid.vpp, _cut_places(model, grid, output)
-    layers = costed_layers(model, grid, places, output)
-    start = layers_before(model.layers, stages, places, output)
-    dense = np.broadcast_to(without_experts(model, start, layers / grid.vpp, layers), layers.shape)
+    places = _cut_places(model, grid, output)
+    start, each = _chunks_at(model, grid, places, output)
+    layers = each.sum(axis=0)
+    dense = np.broadcast_to(without_experts(model, start, each, each), each.shape).sum(axis=0)
     return [CutRank(*rank) for rank in zip(places, layers, dense, strict=True)]
 
 
