@@ -114,9 +114,13 @@ def read_struct(path: str | os.PathLike[str], kind: type[T]) -> T:
 
 
 def read_data(path: str | os.PathLike[str]) -> Any:
-    """Return the value of a `.toml` or `.json` file; every fault is an InputError naming file and place."""
-    text = read_text(path)
-    return parse_toml(text, where=str(path)) if Path(path).suffix == ".toml" else parse_json(text, where=str(path))
+    """Return the value of a `.toml` or `.json` file; every fault is an InputError naming file and place.
+
+    No TOML begins with a brace: what we saved under such a name is JSON.
+    """
+    text, where = read_text(path), str(path)
+    is_toml = Path(path).suffix == ".toml" and not text.lstrip().startswith("{")
+    return parse_toml(text, where=where) if is_toml else parse_json(text, where=where)
 
 
 def parse_json(text: str | bytes, *, where: str) -> Any:

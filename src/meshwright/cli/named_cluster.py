@@ -1,7 +1,5 @@
 """The cluster that `--cluster` names: a file, or nodes of the catalogue."""
 
-from pathlib import Path
-
 from ..cluster.graph import Cluster
 from ..errors import InputError
 
@@ -13,11 +11,11 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     is neither, and for a fabric beside a file, which says its own.
     """
     from ..cluster.builders import catalogue_cluster
-    from ..cluster.wire import read_cluster
+    from ..cluster.wire import names_file, read_cluster
     from ..hardware import load_catalogue
     from ..hardware.cards import with_cards
 
-    if Path(name).suffix in {".json", ".toml"}:
+    if names_file(name):
         if changes or fabric != "flat":
             raise InputError(f"{name}: says itself what its fabric is; expected no --fabric or change of it")
         return read_cluster(name)

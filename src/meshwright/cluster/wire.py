@@ -62,6 +62,11 @@ def wire_form(cluster: Cluster) -> dict[str, Any]:
     }
 
 
+def names_file(name: str) -> bool:
+    """Return whether `--cluster` names a file rather than a node type: by its ending, or since there is one."""
+    return Path(name).suffix in {".json", ".toml"} or Path(name).is_file()
+
+
 def read_cluster(path: str | os.PathLike[str]) -> Cluster:
     """Read a cluster file (`topo --save`, `bench --save`, one written by hand) or what `topo --json` printed.
 

@@ -11,8 +11,9 @@ from meshwright.cluster.expand import expanded
 from meshwright.cluster.graph import Cluster, Device, Host
 from meshwright.cluster.wire import read_cluster, wire_form
 from meshwright.errors import InputError
-from meshwright.files import to_json
+from meshwright.files import to_json, write_struct
 from meshwright.hardware import load_catalogue
+from meshwright.plan.clusters.machines import cluster_by_name
 from testkit.topology_dumps import layouts, references
 
 CATALOGUE = load_catalogue()
@@ -73,6 +74,14 @@ def test_what_topo_prints_as_json_is_read_as_what_it_saves(tmp_path):
     path.write_text(to_json(wire_form(saved)))
 
     assert compact(read_cluster(path), CATALOGUE).groups == compact(saved, CATALOGUE).groups
+
+
+@pytest.mark.parametrize("name", ["box.toml", "box.json", "box"])
+def test_a_saved_machine_is_priced_whatever_its_file_is_called(tmp_path, name):
+    saved, path = discovered(tmp_path, "8_h100", "h100"), tmp_path / name
+    write_struct(path, saved)
+
+    assert cluster_by_name(CATALOGUE, str(path)).groups == compact(saved, CATALOGUE).groups
 
 
 def test_what_is_missing_is_said_in_one_line(tmp_path):

@@ -136,6 +136,26 @@ def test_a_row_is_never_predicted_by_its_own_measurement(tmp_path):
     assert found[0].step_time_s > 1.05 * predict(rows_of(path), load_catalogue(), book())[0].step_time_s
 
 
+def test_the_only_measured_run_is_predicted_as_without_a_calibration_and_says_so(tmp_path):
+    rows = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2})
+    table, one = rows_of(written(tmp_path / "all.csv", rows)), written(tmp_path / "one.csv", rows[:1])
+
+    plain, with_it = (predict(table, load_catalogue(), book(), each) for each in (None, calibrated(one)))
+
+    assert with_it[0].step_time_s == plain[0].step_time_s
+    assert with_it[0].error_band == plain[0].error_band > with_it[1].error_band
+    assert with_it[0].origin == plain[0].origin + "; this run, the only one of one.csv, is left out"
+    assert with_it[1].origin.startswith("measured here: 1 run of one.csv")
+
+
+def test_a_measured_run_counts_the_others_alone(tmp_path, late):
+    rows, found = late
+
+    outcome = predict(rows_of(written(tmp_path / "runs.csv", rows)), load_catalogue(), book(), found)[0]
+
+    assert outcome.origin.startswith(f"measured here: {len(LAYOUTS) - 1} other runs of runs.csv")
+
+
 def test_repeats_of_a_run_count_once(tmp_path, late):
     rows, once = late
     again = [{**rows[0], "id": f"again-{place}"} for place in range(5)]

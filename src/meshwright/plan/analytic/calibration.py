@@ -145,12 +145,12 @@ def joined_calibrations(software: Calibration | None, machine: Calibration | Non
     return tuple(part for part in parts if part is not None)
 
 
-def measured_here(calibration: Calibration, applied: Collection[str]) -> str:
-    """Return where the factors of an answer come from, in words."""
+def measured_here(calibration: Calibration, applied: Collection[str], *, left_out: bool = False) -> str:
+    """Return where the factors of an answer come from, in words; `left_out`: of all runs but the one it predicts."""
     kinds = {FACTORS[name].machine for name in applied}
     part = "" if len(kinds) > 1 else f", its {'machines' if True in kinds else 'software'} alone"
-    count = len(calibration.runs)
-    return f"measured here: {counted(count, 'run')} of {calibration.table}{part}"
+    runs = counted(len(calibration.runs) - left_out, "other run" if left_out else "run")
+    return f"measured here: {runs} of {calibration.table}{part}"
 
 
 def covariance_of(measured: Iterable[tuple[Calibration, Collection[str]]], prior: Array) -> Array:

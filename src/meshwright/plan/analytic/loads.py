@@ -138,7 +138,7 @@ def _chunks_at(model: ModelQuantities, grid: Grid, places: Array, output: Number
     stage = places + chunk * grid.pp
     stage = np.where((chunk == 1) & is_folded(grid), stages - 1.0 - places, stage)
     first, behind = (layers_before(model.layers, stages, stage + more, output) for more in (0.0, 1.0))
-    return first, np.where(chunk < grid.vpp, behind - first, 0.0)
+    return np.asarray(first), np.where(chunk < grid.vpp, behind - first, 0.0)
 
 
 def cut_layers(model: ModelQuantities, layout: Layout, output: Number | None) -> tuple[int, ...]:

@@ -1,14 +1,13 @@
 """The cluster that a plan is made for: a node type of the catalogue or a file, a number of GPUs, rates overridden."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from ...cluster.builders import catalogue_cluster, uneven_nodes
 from ...cluster.graph import Cluster, Fabric, NodeGroup, Placement
 from ...cluster.proximity import nearest_nodes
-from ...cluster.wire import read_cluster
+from ...cluster.wire import names_file, read_cluster
 from ...errors import InputError
 from ...hardware import Catalogue
 from ...hardware.cards import with_cards
@@ -32,7 +31,7 @@ def cluster_by_name(
     `intra_bytes_per_s` replaces the rate of one GPU to its peers in the node, `inter_bytes_per_s` the rate of all NICs
     of a node together, `latency_s` the latency of a NIC; all per direction. InputError for what is not known.
     """
-    if Path(name).suffix in {".json", ".toml"}:
+    if names_file(name):
         read = read_cluster(name)
         from ...cluster.compact import compact  # and all that reads a machine: it is loaded only for its file
 

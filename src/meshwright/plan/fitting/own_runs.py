@@ -27,28 +27,39 @@ class OwnCalibration:
 
     @classmethod
     def of(cls, runs: Sequence[Run], batch: Batch, known: Book, calibration: Calibration | None) -> "OwnCalibration":
-        """Return what it makes of some runs: a run that it has measured itself is left to its other runs."""
-        applied = [_applied(run, calibration) for run in runs]
+        """Return what it makes of some runs: a run that it has measured itself is left to its other runs, if any."""
+        mine = {} if calibration is None else {one.inputs: one for one in calibration.runs}
+        owns = [mine.get(inputs_digest(run)) for run in runs] if mine else [None] * len(runs)
+        applied = [
+            () if own and len(mine) == 1 else _applied(run, calibration) for run, own in zip(runs, owns, strict=True)
+        ]
         doubts = [_doubts(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]
         bands = np.array([band_of(run, known) for run in runs])
         factors: dict[str, Array] = {name: np.ones(len(runs)) for name in FACTORS}
         if calibration is not None:
-            mine = {one.inputs: one for one in calibration.runs}
             held = [calibration.of_model(run.architecture) for run in runs]
-            for place, (run, names) in enumerate(zip(runs, applied, strict=True)):
-                own = mine.get(inputs_digest(run)) if names else None
+            for place, (own, names) in enumerate(zip(owns, applied, strict=True)):
                 for name in names:
                     factors[name][place] = (own.without if own else held[place].factors)[name]
             bands = _bands(bands, runs, batch, known, held, applied, factors)
         else:
             factors = {}
-        origins = [_origin(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]
+        origins = [
+            _origin(run, known, calibration, names, left_out=own is not None)
+            for run, names, own in zip(runs, applied, owns, strict=True)
+        ]
         return cls(factors, [widened(float(b), d) for b, d in zip(bands, doubts, strict=True)], doubts, origins)
 
 
-def _origin(run: Run, known: Book, calibration: Calibration | None, applied: Sequence[str]) -> str:
+def _origin(run: Run, known: Book, calibration: Calibration | None, applied: Sequence[str], *, left_out: bool) -> str:
     fitted = origin(known, run.stack, run.accelerator)
-    return f"{measured_here(calibration, applied)}; {fitted}" if calibration is not None and applied else fitted
+    if calibration is None or not applied:
+        return (
+            f"{fitted}; this run, the only one of {calibration.table}, is left out"
+            if calibration and left_out
+            else fitted
+        )
+    return f"{measured_here(calibration, applied, left_out=left_out)}; {fitted}"
 
 
 def _applied(run: Run, calibration: Calibration | None) -> tuple[str, ...]:
