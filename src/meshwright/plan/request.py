@@ -22,7 +22,7 @@ from .analytic.calibration import Calibration, calibrations, is_file, joined_cal
 from .analytic.conditions import LayoutCondition
 from .analytic.held_roles import UNPACKED, check_own
 from .analytic.optimizers import LISTED, UPDATE_LISTED, optimizer_assumed
-from .analytic.price import DEFAULT_STACK, node_group_of
+from .analytic.price import DEFAULT_STACK, coefficients_of, node_group_of
 from .analytic.recipes import recipes
 from .clusters.machines import cluster_by_name, node, on_nearest_nodes
 from .clusters.suspicions import suspicions_of
@@ -97,7 +97,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     if request.placements:
         cluster = on_nearest_nodes(cluster, request.placements)
     traits, told = _recipe(request, stack, cluster)
-    return Setting(
+    setting = Setting(
         architecture=request.model.architecture,
         cluster=cluster,
         gpus=cluster.num_gpus,
@@ -119,6 +119,8 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         ignored=request.model.ignored,
         measured=(*request.measured, *joined_calibrations(software, machine)),
     )
+    coefficients_of(setting)  # refuses what no run can have, before an answer begins
+    return setting
 
 
 def _check_stack(request: PlanRequest, stack: str) -> None:

@@ -97,7 +97,12 @@ def rows_table(title: str, rows: Sequence[PricedLayout], *, brief: bool = False)
 
 
 def fits_text(row: PricedLayout) -> str:
-    """Return the verb of a sentence about a layout: "fits", "may not fit" or "does not fit"."""
+    """Return the verb of a sentence about a layout: "fits", "may not fit" or "does not fit".
+
+    Of live tensors that are predicted to be more than there is, it is the doubt that may make them fit.
+    """
+    if row.fits == "may not" and row.terms["allocated_bytes"] > row.capacity_bytes:
+        return "does not fit as priced, but may"
     return "fits as split blocks are given back" if row.squeezes else FITS_TEXT[row.fits]
 
 

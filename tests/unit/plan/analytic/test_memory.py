@@ -209,6 +209,19 @@ def test_a_row_that_fits_although_the_card_shows_more_says_how():
     assert fits_text(tight) == "fits as split blocks are given back"
 
 
+def test_a_row_that_only_its_doubt_makes_fit_does_not_fit_as_priced():
+    given = setting(LLAMA, "dgx-h100", stack="since-2024")  # nobody said how it holds its weights
+    grid = Grid.of([Layout(dp=8, mbs=1, recompute="full")])
+    row = row_of(given, grid, price_layouts(given, grid), 0)
+
+    doubtful, near = (
+        replace(row, fits="may not", capacity_bytes=share * row.terms["allocated_bytes"]) for share in (0.9, 1.01)
+    )
+
+    assert fits_text(doubtful) == "does not fit as priced, but may"
+    assert fits_text(near) == "may not fit"
+
+
 def test_nine_in_ten_peaks_of_stacks_that_are_left_out_whole_are_within_either_end_of_their_band():
     rows = left_out()
     errors = np.array([row.error for row in rows if row.error is not None])
