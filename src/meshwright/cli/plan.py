@@ -17,7 +17,7 @@ from .options import PlanOptions
 from .plan_envelope import all_tokens, arithmetic
 from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, tokens_asked, training_asked, write_files
-from .plan_target import asks_target, check_target, solve_target
+from .plan_target import asks_target, check_reachable, check_target, solve_target
 from .plan_ways import check_read
 from .precision import optimizer_of, precision_option
 from .prose import say
@@ -197,6 +197,7 @@ def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "
     _warn(request, catalogue)
     setting = setting_of(request, catalogue)
     save_calibration(given.save, given.own, setting.cluster)
+    check_reachable(setting, given)
     note_of_engine(given.engine, given.stack)
     _tell_places(setting.cluster)
     if given.layout is not None:

@@ -43,6 +43,12 @@ def _targets(given: PlanOptions) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names if getattr(given, name) is not None]
 
 
+def check_reachable(setting: "Setting", given: PlanOptions) -> None:
+    """Raise InputError for a target that no step has, before an answer begins."""
+    if _targets(given):
+        _target(given)(setting)
+
+
 def solve_target(setting: "Setting", given: PlanOptions, catalogue: "Catalogue", console: "Console") -> int:
     """Show what reaches the target of the options; return the exit code."""
     from ..plan.targets.inverse import solve

@@ -12,7 +12,7 @@ from ..hardware.arithmetic import dies_told, duplex_trap, share_between_peers, w
 from ..hardware.cards import cards_assumed
 from ..layout import Candidate, Layout, Machines, Plan
 from ..units import counted, format_network_rate, format_rate
-from ..workload.adapters import ADAPTED, adapter_parameters
+from ..workload.adapters import ADAPTED, adapter_parameters, check_rank
 from ..workload.architecture import Architecture
 from ..workload.conventions import FROZEN_BYTES, OWN, conventions_of
 from ..workload.engines import shares_key_heads
@@ -73,6 +73,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed = request.model.assumed + request.model.length_assumed(request.seq_len)
     assumed += _beyond_positions(request.model.architecture, seq_len)
     if request.lora_rank:
+        check_rank(request.model.architecture, request.lora_rank, where="--lora-rank")
         trained = adapter_parameters(request.model.architecture, request.lora_rank)
         assumed += (f"{ADAPTED}: {trained / 1e6:,.4g} M parameters are trained",)
     assumed += _loss_assumed(request)

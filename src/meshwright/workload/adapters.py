@@ -7,6 +7,12 @@ from .kinds import Attention, Dense, Experts, Latent, Mixer
 ADAPTED = "adapters on all matrices but those of routed experts"
 
 
+def check_rank(model: Architecture, rank: int, *, where: str) -> None:
+    """Raise InputError for a rank beyond the model's width: its adapters would be larger than what they adapt."""
+    if rank > model.hidden_size:
+        raise InputError(f"{where}: a rank of {rank:,}: expected at most the model's width, {model.hidden_size:,}")
+
+
 def adapter_parameters(model: Architecture, rank: int) -> int:
     """Return the parameters of adapters of this rank: on all matrices of attention and networks, not on routed experts.
 

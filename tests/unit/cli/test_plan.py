@@ -637,7 +637,16 @@ def test_where_no_layout_fits_what_takes_fewer_bytes_is_named(capsys):
     assert "whatever the batch: use more GPUs; or fewer bytes a parameter: --optimizer" in text
 
 
-@pytest.mark.parametrize("more", [["--weights", "nf4"], ["--loss", "chunkd"], ["--optimizer", "adamm"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--weights", "nf4"],
+        ["--loss", "chunkd"],
+        ["--optimizer", "adamm"],
+        ["--target-mfu", "45"],
+        ["--target-days", "0", "--tokens", "1T"],
+    ],
+)
 def test_what_no_run_can_have_is_refused_before_the_answer_begins(more, capsys):
     typed = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "32", *more]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.workload.adapters import adapter_parameters, trained_share
+from meshwright.workload.adapters import adapter_parameters, check_rank, trained_share
 from meshwright.workload.models import load_model
 
 
@@ -28,3 +28,11 @@ def test_adapters_of_latent_attention_are_those_of_its_matrices():
 def test_layers_whose_adapters_are_not_known_are_refused():
     with pytest.raises(InputError, match="adapters of Mamba2 layers are not counted"):
         adapter_parameters(load_model("nemotron3-nano-30b-a3b").architecture, 16)
+
+
+def test_a_rank_beyond_the_model_s_width_is_refused():
+    model = load_model("llama3-8b").architecture
+
+    check_rank(model, 4096, where="--lora-rank")
+    with pytest.raises(InputError, match="--lora-rank: a rank of 4,097: expected at most the model's width, 4,096"):
+        check_rank(model, 4097, where="--lora-rank")

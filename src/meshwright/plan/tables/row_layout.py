@@ -7,7 +7,7 @@ import msgspec
 from ...errors import InputError
 from ...layout import OFFLOADS, Layout
 from ...units import counted
-from ...workload.adapters import ADAPTED, share_in_layers, trained_share
+from ...workload.adapters import ADAPTED, check_rank, share_in_layers, trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import Conventions
 from ...workload.recomputed import away_number, away_of, modules_of
@@ -92,6 +92,7 @@ def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[s
     if told := re.findall(r"\w+", _word(cells, "activations_away")):
         found["results_away"] = float(away_number(away_of(told, where="activations_away")))
     if rank:
+        check_rank(model, rank, where="lora_rank")
         found |= {"trained": trained_share(model, rank), "base_share": share_in_layers(model)}
         assumed.append(ADAPTED)
     hidden = overlapped(cells.get("overlap", ""))
