@@ -13,7 +13,7 @@ from meshwright.cluster.wire import read_cluster, wire_form
 from meshwright.errors import InputError
 from meshwright.files import to_json, write_struct
 from meshwright.hardware import load_catalogue
-from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name, unlike_gpus
 from testkit.topology_dumps import layouts, references
 
 CATALOGUE = load_catalogue()
@@ -74,6 +74,19 @@ def test_what_topo_prints_as_json_is_read_as_what_it_saves(tmp_path):
     path.write_text(to_json(wire_form(saved)))
 
     assert compact(read_cluster(path), CATALOGUE).groups == compact(saved, CATALOGUE).groups
+
+
+def test_gpus_of_two_models_are_told_to_count_as_the_slowest(tmp_path):
+    alike, path = discovered(tmp_path, "8_h100", "h100"), tmp_path / "mixed.json"
+    older = tuple(replace(gpu, model="a100-80g") for gpu in alike.of_kind("gpu")[:2])
+    write_struct(
+        path, replace(alike, devices=(*older, *(d for d in alike.devices if d.id not in {o.id for o in older})))
+    )
+
+    told = unlike_gpus(str(path), cluster_by_name(CATALOGUE, str(path), gpus=16, inter_bytes_per_s=2e11))
+
+    assert told == (f"{path}: 2 a100-80g and 6 h100: all 16 GPUs count as the slowest, a100-80g",)
+    assert unlike_gpus("dgx-h100", cluster_by_name(CATALOGUE, "dgx-h100")) == ()
 
 
 @pytest.mark.parametrize("name", ["box.toml", "box.json", "box"])

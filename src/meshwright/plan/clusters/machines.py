@@ -1,5 +1,6 @@
 """The cluster that a plan is made for: a node type of the catalogue or a file, a number of GPUs, rates overridden."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -47,6 +48,15 @@ def cluster_by_name(
     if any(group.count > group.scale_up_nodes and not group.node_bandwidth_bytes_per_s for group in cluster.groups):
         raise InputError(f"{name}: no NIC of known rate joins its nodes; expected --inter RATE, such as 1600Gbps")
     return cluster
+
+
+def unlike_gpus(name: str, cluster: Cluster) -> tuple[str, ...]:
+    """Return how GPUs of a cluster file count that are not of one model; nothing where they are, or for a node type."""
+    models = Counter(gpu.model for gpu in read_cluster(name).of_kind("gpu")) if names_file(name) else {}
+    if len(models) < 2:
+        return ()
+    listed = " and ".join(f"{count} {model}" for model, count in sorted(models.items()))
+    return (f"{name}: {listed}: all {cluster.num_gpus} GPUs count as the slowest, {node(cluster).gpu.model}",)
 
 
 def on_nearest_nodes(cluster: Cluster, placements: Sequence[Placement]) -> Cluster:
