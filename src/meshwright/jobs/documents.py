@@ -1,6 +1,7 @@
 """Configuration files as plain data: YAML by the safe loader, JSON, TOML; nothing in them is executed.
 
-YAML tags that would build objects are refused, aliases may not blow up, and a key may stand once in a mapping.
+YAML tags that would build objects are refused, those that some program gives a meaning (`!include`) stay words; aliases
+may not blow up, and a key may stand once in a mapping.
 """
 
 import re
@@ -89,12 +90,27 @@ def without_comments(text: str) -> str:
     return TRAILING.sub(lambda match: match.group(1) or "", plain)
 
 
+class _Loader(yaml.SafeLoader):
+    """The safe loader, for which a tag that a program gives a meaning of its own is a word before its value."""
+
+
+def _tagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return f"!{tag} {node.value}".rstrip()
+
+
+_Loader.add_multi_constructor("!", _tagged)
+
+
 def _yaml(name: str, text: str) -> Any:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is not None:
             _unfolded(root, name, {}, 0)
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""

@@ -309,7 +309,7 @@ class Draft:
             notes=tuple(map(shown, self.notes)),
         )
         told = {name: origin for name, (_, origin) in self.degrees.items()}
-        if (why := impossible(job, told, self.batch.get("group", (None, ""))[0])) is not None:
+        if (why := impossible(job, told, self.batch)) is not None:
             raise self.refused(why)
         return convert(msgspec.to_builtins(job), Job, where=job.where)  # figures within the bounds of what they are
 

@@ -148,5 +148,6 @@ WHY = {
 def missing(job: Job) -> str:
     """Return the sentence that asks for what a job leaves open."""
     named = f" ({job.model_name} is not in the catalogue)" if job.model_name and job.architecture is None else ""
-    follows = {"--global-batch"} if "--gpus" in job.asked and job.layout.mbs else set()  # from the ranks, perhaps
+    of_ranks = job.layout.mbs or job.engine == "maxtext"  # whose batch is always one of each device
+    follows = {"--global-batch"} if "--gpus" in job.asked and of_ranks else set()  # from the ranks, perhaps
     return "; ".join(f"{flag}: expected, since {WHY[flag]}" for flag in job.asked if flag not in follows) + named

@@ -6,6 +6,7 @@ release of one engine merely does not offer is for `emit.rules`.
 
 from collections.abc import Mapping
 
+from ..units import counted
 from .job import DEEPSPEED_INSIDE, Job
 
 MEGATRONS = frozenset({"megatron", "bridge", "nemo"})
@@ -14,11 +15,11 @@ WHOLE_HEADS = MEGATRONS | {"torchtitan", "automodel", "maxtext", "accelerate"}
 PAIRS = MEGATRONS | {"torchtitan"}  # whose context parallelism gives each rank two pieces of a sequence
 
 
-def impossible(job: Job, told: Mapping[str, str], group: int | None) -> str | None:
+def impossible(job: Job, told: Mapping[str, str], batch: Mapping[str, tuple[int, str]]) -> str | None:
     """Return why no engine can run a job, with both sides named; None for one that can be run.
 
-    `told` has the words for each degree, `group` the micro-batches that a stage takes before its next virtual stage
-    where the job says it.
+    `told` has the words for each degree, `batch` the numbers that the files say of batches: among them the `group` of
+    micro-batches that a stage takes before its next virtual stage, and the `ramp` of a batch that grows.
     """
     split, engine = job.layout, job.engine
     cp, vpp, pp = split.cp or 1, split.vpp or 1, split.pp or 1
@@ -26,13 +27,31 @@ def impossible(job: Job, told: Mapping[str, str], group: int | None) -> str | No
         return why
     if engine in PAIRS and cp > 1 and job.seq_len and job.seq_len % (2 * cp):
         return f"{job.seq_len:,} tokens do not divide by 2 x {told['cp']}: each rank takes two pieces of a sequence"
-    if engine not in MEGATRONS or vpp == 1 or not (job.global_batch and split.mbs and split.dp):
+    if engine not in MEGATRONS or not (job.global_batch and split.mbs and split.dp):
         return None
-    passes, group = job.global_batch // (split.mbs * split.dp), group or pp
+    if (why := _ramp(batch, job.global_batch, split.mbs * split.dp)) is not None or vpp == 1:
+        return why
+    passes, group = job.global_batch // (split.mbs * split.dp), batch.get("group", (pp, ""))[0]
     left = passes % group
     if not left or left >= pp:  # megatron/core/pipeline_parallel/schedules.py
         return None
     return f"{passes} micro-batches a step over {told['pp']}, interleaved: expected a multiple of {group}"
+
+
+def _ramp(batch: Mapping[str, tuple[int, str]], full: int, each: int) -> str | None:
+    """Return why a batch cannot grow as it is told to, of steps that are each whole passes; None where it can.
+
+    Source: NVIDIA/Megatron-LM:megatron/core/num_microbatches_calculator.py (`each`: micro-batch times data parallelism).
+    """
+    if "ramp" not in batch:
+        return None
+    (start, told), (more, _) = batch["ramp"], batch["ramp-step"]
+    if start > full or (more and (full - start) % more) or (start < full and not more):
+        return f"{told}: from {start} to {full} expected whole steps of {more}"
+    wrong = next((size for size in (start, start + more) if size <= full and size % each), None)
+    if wrong is None:
+        return None
+    return f"{told}: a batch of {wrong} on the way is not a multiple of micro-batch x dp = {counted(each, 'sequence')}"
 
 
 def _cut_model(job: Job, told: Mapping[str, str]) -> str | None:

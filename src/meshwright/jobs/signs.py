@@ -66,7 +66,8 @@ def is_neox_together(documents: Sequence[Document]) -> bool:
 
 def is_foundry(keys: frozenset[str]) -> bool:
     """Whether the first level of a file is LLM Foundry's, and has its model."""
-    return {"model", "max_seq_len"} <= keys and bool(keys & {"device_train_microbatch_size", "global_train_batch_size"})
+    own = keys & {"max_seq_len", "variables", "fsdp_config"}
+    return "model" in keys and bool(own and keys & {"device_train_microbatch_size", "global_train_batch_size"})
 
 
 def is_nanotron(keys: frozenset[str]) -> bool:

@@ -68,6 +68,14 @@ def test_pods_and_nodes_that_differ_are_a_contradiction(tmp_path):
         job(tmp_path, {"set.yaml": jobset(TEXT.format(counts="--nnodes=2 --nproc_per_node=8"))})
 
 
+def test_pods_that_start_with_the_same_rank_never_join(tmp_path):
+    pods = POD.format(indent=" " * 10, command=TEXT.format(counts="--nnodes=4 --nproc_per_node=8 --node_rank=1"))
+    with pytest.raises(InputError, match=r"p\.yaml: 4 pods start with node_rank 1: expected a rank of its own"):
+        job(tmp_path, {"p.yaml": PYTORCH.format(pod=pods)})
+    joined = pods.replace("--node_rank=1", "--rdzv_backend=c10d --node_rank=1")
+    assert job(tmp_path, {"p.yaml": PYTORCH.format(pod=joined)}).world == 32
+
+
 def test_words_of_a_container_without_a_shell_take_its_variables(tmp_path):
     words = ["torchrun", "--nnodes=4", "--nproc_per_node=8", "pretrain_gpt.py", "--tensor-model-parallel-size=$(TP)"]
     command = f"command: {json.dumps(words)}\n{' ' * 14}args: {json.dumps(LINE.split())}"

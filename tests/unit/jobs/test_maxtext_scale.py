@@ -4,6 +4,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.job import missing
 from meshwright.jobs.read import read_job
 
 
@@ -103,3 +104,11 @@ def test_a_mesh_of_other_devices_than_the_slices_have_is_refused(tmp_path):
 
     with pytest.raises(InputError, match=r"dcn 2 x ici 32 = 64 contradicts the 2 slices of 64 chips that xpk asks for"):
         read_job([str(tmp_path / "run.sh")])
+
+
+def test_a_share_of_a_sequence_on_each_device_is_a_batch_that_follows_from_the_ranks(tmp_path):
+    (tmp_path / "share.yml").write_text("per_device_batch_size: 0.125\nici_tensor_parallelism: 8\nrun_name: long\n")
+    told = missing(read_job([str(tmp_path / "share.yml")]))
+
+    assert "--gpus" in told
+    assert "--global-batch" not in told

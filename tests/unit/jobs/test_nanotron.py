@@ -96,3 +96,20 @@ def test_a_program_that_reads_the_yaml_before_the_training_is_no_training(tmp_pa
 def test_what_nanotron_has_and_is_not_read_is_refused(tmp_path, old, new, told):
     with pytest.raises(InputError, match=told):
         job(tmp_path, {"own.yaml": YAML.replace(old, new)})
+
+
+def test_a_file_that_names_no_family_is_of_the_first_one_and_that_is_said(tmp_path):
+    found = job(tmp_path, {"own.yaml": YAML.replace("    is_llama_config: true\n", "")})
+
+    assert any("no is_llama_config" in text for text in found.assumed)
+    with pytest.raises(InputError, match="expected a model with is_llama_config"):
+        job(tmp_path, {"own.yaml": YAML.replace("is_llama_config", "is_starcoder2_config")})
+
+
+def test_sums_that_the_file_does_not_say_are_wide_and_one_stage_has_no_schedule(tmp_path):
+    text = YAML.replace("  accumulate_grad_in_fp32: true\n", "").replace("pp: 2, ", "").replace("pp_engine: 1f1b, ", "")
+    found = job(tmp_path, {"own.yaml": text})
+
+    assert not found.half_sums
+    assert any("accumulate_grad_in_fp32" in text for text in found.assumed)
+    assert not any("schedule" in note for note in found.notes)

@@ -226,3 +226,11 @@ def test_files_that_have_a_job_of_neox_together_are_read_together(tmp_path):
 
     assert (found.world, found.layout.tp, found.layout.dp, found.layout.zero) == (8, 2, 4, 1)
     assert (found.architecture.num_hidden_layers, found.global_batch) == (24, 32)
+
+
+def test_a_foundry_file_may_have_the_length_in_its_model_alone(tmp_path):
+    text = FOUNDRY.replace("\nmax_seq_len: ${variables.length}\n", "\n", 1)
+
+    found = job(tmp_path, {"run.sh": "composer -n 4 train.py a.yaml\n", "a.yaml": text})
+
+    assert (found.world, found.layout.dp, found.seq_len) == (4, 4, 2048)

@@ -244,3 +244,11 @@ def test_arguments_alone_say_that_no_file_shares_the_states(tmp_path):
 
     assert found.layout.zero == 0
     assert any(text.startswith("plain data parallelism: the arguments say no other") for text in found.assumed)
+
+
+def test_axolotl_splits_packed_sequences_one_at_a_time(tmp_path):
+    split = AXOLOTL.replace("micro_batch_size: 1\n", "") + "micro_batch_size: 2\ncontext_parallel_size: 4\n"
+
+    assert job(tmp_path, {"a.yaml": split}, gpus=8).layout.mbs == 2
+    with pytest.raises(InputError, match=r"a\.yaml: micro_batch_size 2 contradicts context_parallel_size 4"):
+        job(tmp_path, {"a.yaml": f"{split}sample_packing: true\n"}, gpus=8)

@@ -24,6 +24,9 @@ INTERLEAVED = (
         (" --expert-model-parallel-size 2", "expert-model-parallel-size 2: the model has no experts"),
         (" --context-parallel-size 4 --seq-length 1028", r"1,028 tokens do not divide by 2 x context-parallel-size 4"),
         (f"{INTERLEAVED} --global-batch-size 12", "6 micro-batches a step over .* expected a multiple of 4"),
+        (" --rampup-batch-size 8 8 1000", r"-size 8 8 1000 \(run.sh\): a batch of 8 .* micro-batch x dp = 16 sequences"),
+        (" --rampup-batch-size 16 24 1000", "16 24 1000 .*: from 16 to 64 expected whole steps of 24"),
+        (" --rampup-batch-size 16 16", "rampup-batch-size: expected three whole numbers"),
         (" --fp16", "bf16 contradicts fp16"),
         (" --fp8-format hybrid --fp4-format e2m1", "fp8-format contradicts fp4-format"),
         (" --max-position-embeddings 512", "max-position-embeddings 512 is less than seq-length 1024"),
@@ -60,6 +63,9 @@ def test_what_megatron_cannot_start_is_refused_with_both_sides(tmp_path, more, w
         " --tensor-model-parallel-size 4",
         f"{EXPERTS.replace('6', '8')} --expert-model-parallel-size 4",
         " --context-parallel-size 4",
+        " --rampup-batch-size 16 16 1_000",
+        " --rampup-batch-size $START 8 1000",
+        " --rampup-batch-size 8 8 1000 --decrease-batch-size-if-needed",
         f"{INTERLEAVED} --global-batch-size 16",
         f"{INTERLEAVED} --global-batch-size 20 --microbatch-group-size-per-virtual-pipeline-stage 5",
         " --context-parallel-size 4 --hierarchical-context-parallel-sizes 2 2",
@@ -98,3 +104,26 @@ def test_heads_are_whole_on_ranks_of_torchtitan_too(tmp_path):
     toml += "[parallelism]\ntensor_parallel_degree = 3\n"
     with pytest.raises(InputError, match="32 attention heads do not divide by .*tensor_parallel_degree 3"):
         job(tmp_path, {"a.toml": toml}, gpus=6)
+
+
+def test_a_batch_of_nemo_grows_by_whole_passes_too(tmp_path):
+    yaml = "trainer: {devices: 8, num_nodes: 2}\nmodel: {micro_batch_size: 2, global_batch_size: 64, num_layers: 8,"
+    yaml += " hidden_size: 512, num_attention_heads: 8, encoder_seq_length: 512, rampup_batch_size: [RAMP]}\n"
+
+    assert job(tmp_path, {"a.yaml": yaml.replace("RAMP", "32, 32, 5000")}).global_batch == 64
+    with pytest.raises(InputError, match="a batch of 16 on the way is not a multiple"):
+        job(tmp_path, {"a.yaml": yaml.replace("RAMP", "16, 16, 5000")})
+
+
+def test_groups_of_queries_need_their_switch_among_flags(tmp_path):
+    alone = job(tmp_path, {"run.sh": f"{RUN}{MEGATRON} --num-query-groups 4"})
+    both = job(tmp_path, {"run.sh": f"{RUN}{MEGATRON} --num-query-groups 4 --group-query-attention"})
+
+    assert (alone.architecture.num_key_value_heads, both.architecture.num_key_value_heads) == (16, 4)
+    assert any("num-query-groups 4 (run.sh) has no effect" in note for note in alone.notes)
+
+
+def test_a_deepspeed_file_that_is_not_here_is_said(tmp_path):
+    found = job(tmp_path, {"run.sh": f"{RUN}{MEGATRON} --deepspeed --zero-stage 1 --deepspeed_config a.json"})
+
+    assert "a.json is not here: states and precision are what the flags say" in found.assumed

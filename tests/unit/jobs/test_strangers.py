@@ -558,3 +558,12 @@ def test_a_list_where_a_word_is_expected_is_no_crash(tmp_path):
 
     with pytest.raises(InputError):
         job(tmp_path, {"axolotl.yaml": text}, gpus=8)
+
+
+def test_a_tag_that_a_program_gives_a_meaning_is_a_word_and_one_that_builds_objects_is_refused(tmp_path):
+    yaml = "include: !include data/own.yaml\nnames: !join [a, b]\nper_device_train_batch_size: 2\nbf16: true\n"
+    yaml += "model_name_or_path: Qwen/Qwen3-8B\nmax_length: 1024\n"
+
+    assert job(tmp_path, {"a.yaml": yaml}, gpus=2).layout.mbs == 2
+    with pytest.raises(InputError, match=r"a\.yaml: line 1: could not determine a constructor"):
+        job(tmp_path, {"a.yaml": "x: !!python/name:os.system\n" + yaml})

@@ -72,7 +72,8 @@ def _model_flags(target: EmitTarget) -> Lines:
     flags += _bias_flags(model)
     if not model.tied:
         flags.append(("--untie-embeddings-and-output-weights", ""))
-    flags.append((f"--position-embedding-type {'learned_absolute' if model.positions == 'learned' else 'rope'}", ""))
+    kind, why = _positions(model)
+    flags.append((f"--position-embedding-type {kind}", why))
     if model.mtp_trained:
         flags.append((f"--mtp-num-layers {model.mtp_trained}", "modules that predict further tokens"))
     return flags + (_expert_flags(target) if model.experts else [])
@@ -368,8 +369,18 @@ def _trainer_precision(precision: str) -> str:
     return {"bf16": "bf16", "fp16": "16", "fp32": "32"}[precision]
 
 
+def _positions(model: Architecture) -> tuple[str, str]:
+    """Return the kind of positions, and why: rotary ones where a table has no rows."""
+    if model.positions in {"alibi", "none"}:
+        return "none", "Megatron has no ALiBi" if model.positions == "alibi" else ""
+    if model.positions == "learned" and not model.max_position_embeddings:
+        return "rope", "there is no table of positions: those of your job, where they are others"
+    return ("learned_absolute" if model.positions == "learned" else "rope"), ""
+
+
 def _nemo_model(target: EmitTarget) -> Lines:
     model = target.architecture
+    kind, why = _positions(model)
     norm = "rmsnorm" if model.norm == "rms" else "layernorm"
     return [
         (f"  encoder_seq_length: {target.seq_len}", ""),
@@ -385,5 +396,5 @@ def _nemo_model(target: EmitTarget) -> Lines:
         (f"  normalization: {norm}", ""),
         (f"  bias: {str(biases(model) == 'all').lower()}", ""),
         (f"  share_embeddings_and_output_weights: {str(model.tied).lower()}", ""),
-        (f"  position_embedding_type: {'learned_absolute' if model.positions == 'learned' else 'rope'}", ""),
+        (f"  position_embedding_type: {kind}", why),
     ]

@@ -23,6 +23,7 @@ from .trainers import (
     is_axolotls,
     is_trls,
     llama_factory_settings,
+    refuse_axolotl,
     trl_settings,
     trls_configuration,
 )
@@ -59,6 +60,7 @@ def settings_of(sources: Sources) -> Keys:
     for document in list(sources.documents):
         kind = kind_of_document(document)
         if kind == "axolotl":
+            refuse_axolotl(document.data | words, document.name)
             settings, assumed = axolotl_settings(document.data | words)
             values |= settings
             origin |= dict.fromkeys(settings, document.name)

@@ -16,7 +16,7 @@ from ..optimizers import momentum_of, read_optimizer, take_moments
 from ..outside import conflict
 from ..sources import Sources
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
-from .megatron_refusals import refuse_flags
+from .megatron_refusals import refuse_flags, take_ramp
 from .megatron_stages import virtual, without_idle
 from .wrappers import PRIMUS_HARMLESS, with_swift
 
@@ -217,8 +217,7 @@ def fill(draft: Draft, keys: Keys) -> None:
     if "global" not in draft.batch and not draft.batch_open:
         draft.batch["steps"] = (1, "one micro-batch a step")
         draft.assume("global-batch-size: not set, so one micro-batch a rank and step (Megatron's default)")
-    if "rampup-batch-size" in keys:
-        draft.note("rampup-batch-size: the batch grows at first; the full batch is priced")
+    take_ramp(draft, keys)
     draft.seq_len = keys.whole("seq-length", "encoder-seq-length", least=1)
     if any(name in keys for name in MORE_LAYERS):  # where `seq-length` counts the embeddings of one image
         draft.seq_len = keys.whole("decoder-seq-length", least=1) or draft.seq_len
@@ -321,12 +320,7 @@ def sizes(draft: Draft, keys: Keys) -> None:
     two_thirds = keys.switch("swiglu", "gated-linear-unit", default=False) or keys.word("activation-func") == "swiglu"
     gated = keys.switch("geglu", default=False) or "glu-activation" in keys or two_thirds
     rms = (keys.word("normalization") or "LayerNorm").lower() == "rmsnorm"
-    if (heads := keys.whole("num-key-value-heads", least=1)) is not None:  # Megatron-DeepSpeed
-        config["num_key_value_heads"] = heads
-    elif keys.word("attention-head-type") == "multiquery":  # bigcode's and Pai-Megatron-Patch's
-        config["num_key_value_heads"] = keys.whole("n-head-kv", least=1) or 1
-    elif keys.switch("group-query-attention", default=False) or "num-query-groups" in keys:
-        config["num_key_value_heads"] = keys.whole("num-query-groups", least=1) or 1
+    key_value_heads(draft, keys)
     patched = "qk-nope-head-dim" in keys  # Pai-Megatron-Patch has no switch for it
     latent = keys.switch("multi-latent-attention", "multi-head-latent-attention", default=patched)  # or MindSpeed-LLM's
     for name in () if latent else ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
@@ -348,6 +342,23 @@ def sizes(draft: Draft, keys: Keys) -> None:
     positions(draft, keys)
     experts(draft, keys)
     vocabulary(draft, keys)
+
+
+def key_value_heads(draft: Draft, keys: Keys) -> None:
+    """Set the heads of keys and values; of flags Megatron takes groups of queries where their switch is on alone."""
+    groups = keys.whole("num-query-groups", least=1)
+    grouped = keys.switch("group-query-attention", default=False)
+    if (heads := keys.whole("num-key-value-heads", least=1)) is not None:  # Megatron-DeepSpeed
+        draft.config["num_key_value_heads"] = heads
+    elif keys.word("attention-head-type") == "multiquery":  # bigcode's and Pai-Megatron-Patch's
+        draft.config["num_key_value_heads"] = keys.whole("n-head-kv", least=1) or 1
+    elif grouped or (groups and not (keys.flags and keys.source("num-query-groups") == keys.where)):
+        draft.config["num_key_value_heads"] = groups or 1
+    elif groups and groups != draft.config.get("num_attention_heads"):
+        draft.note(
+            f"{keys.told('num-query-groups')} has no effect without group-query-attention: "
+            "every head has keys and values of its own"
+        )
 
 
 def positions(draft: Draft, keys: Keys) -> None:

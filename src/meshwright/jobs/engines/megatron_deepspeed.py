@@ -5,6 +5,7 @@ from typing import Any
 from ...pipelines import even_stages
 from ..draft import Draft
 from ..keys import Keys, as_whole, dotted_keys
+from ..shell.marks import shown
 from ..sources import Sources
 
 
@@ -20,6 +21,7 @@ def with_deepspeed_file(values: dict[str, Any], origin: dict[str, str], sources:
     if found is None and "zero-stage" not in values:
         raise sources.absent(path)
     if found is None:
+        sources.assumed.append(f"{shown(path)} is not here: states and precision are what the flags say")
         return
     settings = dotted_keys(found.data)
     stage = as_whole(settings.get("zero_optimization.stage"))

@@ -4,11 +4,13 @@ Sources: NVIDIA/Megatron-LM:megatron/training/arguments.py (validate_args), yaml
 megatron/core (transformer/transformer_config.py, model_parallel_config.py), __post_init__.
 """
 
+import re
 from math import prod
 
 from ...errors import InputError
 from ..draft import Draft
 from ..keys import Keys, Unknown, as_whole
+from ..shell.marks import reasons
 
 SHARDS = ("use-distributed-optimizer", "use-megatron-fsdp", "use-custom-fsdp")
 # switches that Megatron takes beside one of others alone
@@ -64,6 +66,26 @@ def refuse_flags(draft: Draft, keys: Keys, *, whole: bool) -> None:
     if "tp-overlap" in draft.traits and not (draft.switches.get("sp") and draft.get("tp") > 1):
         draft.traits.remove("tp-overlap")
         draft.note("tp-comm-overlap: Megatron refuses it without sequence parallelism; priced without it")
+
+
+def take_ramp(draft: Draft, keys: Keys) -> None:
+    """Take the start and the step of a batch that grows; its full size is priced.
+
+    Raises InputError where it is not start, step and samples.
+    """
+    if "rampup-batch-size" not in keys:
+        return
+    draft.note("rampup-batch-size: the batch grows at first; the full batch is priced")
+    named = keys.raw("rampup-batch-size")
+    if isinstance(named, Unknown) or any(map(reasons, named if isinstance(named, list) else [])):
+        return
+    said = [as_whole(one) for one in (named if isinstance(named, list) else re.findall(r"[^\s,\[\]]+", str(named)))]
+    if len(said) != 3 or None in said:
+        raise keys.wrong("rampup-batch-size", "three whole numbers: its start, its step and samples")
+    if not keys.switch("decrease-batch-size-if-needed", default=False):
+        start, more, _ = said
+        draft.batch["ramp"] = (start or 0, f"rampup-batch-size {' '.join(map(str, said))} ({keys.where})")
+        draft.batch["ramp-step"] = (more or 0, "")
 
 
 def _check_rings(draft: Draft, keys: Keys) -> None:

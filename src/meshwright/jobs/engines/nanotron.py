@@ -4,6 +4,7 @@ Sources: huggingface/nanotron:src/nanotron/config (parallelism_config.py, config
 (build_model: how layers become stages), models/llama.py and qwen.py (get_block_compute_costs), helpers.py (optimiser).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ SIZES: Mapping[str, int] = {
     "vocab_size": 32000,
 }
 FAMILIES = ("is_llama_config", "is_qwen2_config")  # models whose layers are read
+FAMILY = re.compile(r"model\.model_config\.is_\w+_config")
 TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 SCHEDULES = {"1f1b": "1f1b", "afab": "gpipe"}
 
@@ -63,7 +65,10 @@ def _heads(keys: Keys) -> set[str]:
 
 def _model(draft: Draft, keys: Keys) -> None:
     """Set the sizes of the model, and the layers of each stage as nanotron cuts them."""
-    if not any(keys.switch(f"model.model_config.{family}", default=False) for family in FAMILIES):
+    said = [key for key in keys.values if FAMILY.fullmatch(key) and keys.switch(key)]
+    if not said:
+        draft.assume("a model of LlamaConfig, the first that nanotron tries: the file has no is_llama_config")
+    elif not any(key.endswith(FAMILIES) for key in said):
         raise draft.refused(f"model.model_config: expected a model with {' or '.join(FAMILIES)}")
     config: dict[str, Any] = draft.config
     for name, default in SIZES.items():
@@ -111,7 +116,8 @@ def _states(draft: Draft, keys: Keys) -> None:
     engine = (keys.word("parallelism.pp_engine") or "afab").lower()
     if engine not in SCHEDULES:
         raise draft.refused(f"pp_engine {engine}: expected one of {', '.join(SCHEDULES)}")
-    draft.switches["schedule"] = SCHEDULES[engine]
+    if "parallelism.pp_engine" in keys or draft.get("pp") > 1:
+        draft.switches["schedule"] = SCHEDULES[engine]
     mode = (keys.word("parallelism.tp_mode") or "ALL_REDUCE").upper()
     draft.switches["sp"] = int(mode == "REDUCE_SCATTER")
     if mode == "REDUCE_SCATTER" and not keys.switch("parallelism.tp_recompute_allgather", default=True):
@@ -123,4 +129,7 @@ def _states(draft: Draft, keys: Keys) -> None:
         raise draft.refused(f"model.dtype {named}: expected one of {', '.join(TYPES)}")
     draft.precision = TYPES[named]
     if draft.precision == "bf16":
-        draft.half_sums = not keys.switch("optimizer.accumulate_grad_in_fp32", default=False)
+        wide = keys.switch("optimizer.accumulate_grad_in_fp32")
+        if wide is None:
+            draft.assume("accumulate_grad_in_fp32 true, as in nanotron's examples: the file does not say it")
+        draft.half_sums = wide is False

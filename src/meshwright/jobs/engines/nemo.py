@@ -16,6 +16,7 @@ from ..models import catalogue_name
 from ..nearby import nearby
 from ..sources import Sources, plain_value
 from .megatron import dispatching, precision, recomputation, states, vocabulary, world_of
+from .megatron_refusals import take_ramp
 from .megatron_stages import virtual
 from .nemo_recipes import factory_settings, recipe_name, with_recipe
 
@@ -51,6 +52,8 @@ NAMES = {
     "virtual": ("virtual_pipeline_model_parallel_size", "virtual_pipeline_parallelism"),
     "sequence-parallel": ("sequence_parallel", "sequence_parallelism"),
     "micro-batch-size": ("micro_batch_size",),
+    "rampup-batch-size": ("rampup_batch_size",),
+    "decrease-batch-size-if-needed": ("decrease_batch_size_if_needed",),
     "global-batch-size": ("global_batch_size",),
     "seq-length": ("seq_length", "encoder_seq_length"),
     "recompute-granularity": ("recompute_granularity", "activations_checkpoint_granularity"),
@@ -237,6 +240,7 @@ def fill_shared_settings(draft: Draft, keys: Keys, plain: Keys) -> None:
     if "mbs" not in draft.batch:
         draft.batch["mbs"] = (1, "micro_batch_size 1")
         draft.assume("micro_batch_size 1: the files do not say it")
+    take_ramp(draft, plain)
     draft.seq_len = plain.whole("seq-length", least=1)
     draft.switches["sp"] = int(bool(plain.switch("sequence-parallel", default=False)))
     if plain.switch("use-tp-pp-dp-mapping", default=False):

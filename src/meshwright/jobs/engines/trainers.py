@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ...errors import InputError
 from ..keys import as_whole, dotted_keys
 
 # axolotl's key, and the setting that it is
@@ -33,6 +34,7 @@ AXOLOTL = {
     "context_parallel_size": "accelerate.parallelism_config.cp_size",
     "sequence_parallel_degree": "accelerate.parallelism_config.cp_size",  # its name before 0.12
 }
+SPLIT = ("context_parallel_size", "sequence_parallel_degree")
 KINDS = ("arguments", "accelerate", "deepspeed")  # of settings
 AXOLOTL_DEFAULTS = {"sequence_len": 512, "micro_batch_size": 1, "gradient_accumulation_steps": 1}
 # what changes neither time nor memory of a step: data, logs, checkpoints, and attention without padding
@@ -63,6 +65,17 @@ NESTED = "axolotl.bnb_config_kwargs.bnb_4bit_use_double_quant"
 def is_axolotl(keys: frozenset[str]) -> bool:
     """Whether the first level of a YAML is axolotl's: it names the model `base_model` and says what to train on."""
     return "base_model" in keys and bool(keys & {"datasets", "sequence_len", "micro_batch_size", "pretraining_dataset"})
+
+
+def refuse_axolotl(data: Mapping[str, Any], where: str) -> None:
+    """Raise InputError for split sequences beside what axolotl refuses: several packed ones a pass (ring-flash-attn)."""
+    name = next((name for name in SPLIT if (as_whole(data.get(name)) or 1) > 1), None)
+    micro = as_whole(data.get("micro_batch_size")) or 1
+    if name is not None and micro > 1 and str(data.get("sample_packing", False)).lower() == "true":
+        raise InputError(
+            f"{where}: micro_batch_size {micro} contradicts {name} {data[name]}: "
+            "axolotl splits packed sequences one at a time; expected micro_batch_size 1, or sample_packing off"
+        )
 
 
 def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

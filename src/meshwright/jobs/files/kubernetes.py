@@ -7,9 +7,10 @@ ray-project/kuberay:ray-operator/apis/ray/v1/rayjob_types.go.
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...errors import InputError
 from ...units import counted
 from ..documents import load_document
 from ..keys import as_whole
@@ -18,6 +19,7 @@ from .notebook import quoted
 
 IS_MANIFEST = re.compile(r"^apiVersion:\s*\S", re.MULTILINE)
 GPU = re.compile(r"(?:nvidia|amd|intel|habana)\.(?:com|ai)/(?:gpu|gaudi|i915|xe)|nvidia\.com/mig-.*")
+RANK = re.compile(r"--(node|machine)[-_]rank[= ](\d+)(?=\s|$)")
 REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # Kubernetes's own, replaced before a shell sees the text
 
 
@@ -37,6 +39,7 @@ def parse_kubernetes(name: str, text: str) -> LauncherManifest:
         else:
             groups += [_group(*pod) for pod in _pods(data)]
     training = [group for group in groups if group[1]] or groups
+    _refuse_same_rank(name, training)
     for _, _, script in [*training, *(group for group in groups if group not in training)]:
         if script and script not in [known for _, known in found.scripts]:
             number = len(found.scripts) + 1
@@ -46,6 +49,18 @@ def parse_kubernetes(name: str, text: str) -> LauncherManifest:
         pods, each = sum(group[0] for group in groups if group[1]), gpus.pop()
         found.machines = JobMachines(pods, each, name, (counted(pods, "pod"), f"{counted(each, 'GPU')} a pod"))
     return found
+
+
+def _refuse_same_rank(name: str, groups: Sequence[tuple[int, int, str]]) -> None:
+    """Raise InputError where several pods start with the same rank of a node, written as a number: none joins."""
+    found: dict[str, int] = {}
+    for pods, _, script in groups:
+        said = None if re.search(r"--rdzv[-_]backend[= ]c10d", script) else RANK.search(script)
+        if said is not None:
+            found[said[2]] = found.get(said[2], 0) + pods
+    for rank, pods in found.items():
+        if pods > 1:
+            raise InputError(f"{name}: {pods} pods start with node_rank {rank}: expected a rank of its own for each")
 
 
 def _pods(data: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], dict[str, str]]]:
