@@ -90,7 +90,7 @@ def without_comments(text: str) -> str:
     return TRAILING.sub(lambda match: match.group(1) or "", plain)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """The safe loader, for which a tag that a program gives a meaning of its own is a word before its value."""
 
 

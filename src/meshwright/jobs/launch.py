@@ -77,13 +77,11 @@ MEGATRON_FLAG = re.compile(
 PROGRAMS: tuple[tuple[str, str], ...] = (
     ("torchtitan", r"torchtitan|run_train\.sh$"),
     ("maxtext", r"(?i:maxtext)"),
-    (
-        "torchtune",
-        r"^(?:full|lora|qat|qat_lora|knowledge_distillation|ppo_full|grpo_full|full_dpo|lora_dpo)\w*_(?:distributed|single_device)$",
-    ),
+    ("torchtune", r"^(?:full|lora|qat|knowledge_distillation|ppo_full|grpo_full)\w*_(?:distributed|single_device)$"),
     ("bridge", r"megatron[._-]bridge|run_recipe\.py|run_script\.py|setup_experiment\.py"),
     ("automodel", r"automodel"),
     ("picotron", r"(?:^|[./])picotron[./]train(?:\.py)?$"),
+    ("huggingface", r"(?:^|[./])verl[./]trainer[./](?:fsdp_)?sft_trainer"),
     ("nemo", r"^megatron_(?:gpt_(?:pretraining|continue_training|finetuning)\w*|\w+\.py)|nemo_launcher|nemo[./]"),
     ("megatron", r"pretrain_\w+\.py|pretrain\.py|train_gpt\.py|pretrain_gpt|^megatron$"),
 )

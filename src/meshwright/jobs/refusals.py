@@ -41,7 +41,8 @@ def impossible(job: Job, told: Mapping[str, str], batch: Mapping[str, tuple[int,
 def _ramp(batch: Mapping[str, tuple[int, str]], full: int, each: int) -> str | None:
     """Return why a batch cannot grow as it is told to, of steps that are each whole passes; None where it can.
 
-    Source: NVIDIA/Megatron-LM:megatron/core/num_microbatches_calculator.py (`each`: micro-batch times data parallelism).
+    `each` is micro-batch times data parallelism.
+    Source: NVIDIA/Megatron-LM:megatron/core/num_microbatches_calculator.py.
     """
     if "ramp" not in batch:
         return None

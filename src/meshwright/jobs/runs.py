@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from ..errors import InputError
 from .documents import read_document
 from .engines.openrlhf import is_supervised
+from .engines.verl import is_verls
 from .launch import (
     Launch,
     Owner,
@@ -249,7 +250,7 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
     sources.called_missing = [name for outcome in outcomes for name in outcome.called_missing]
     commands = [one.words for outcome in outcomes for one in outcome.started]
     launch = sources.launch
-    if launch is None or not (launch.engine in READ or is_supervised(launch)):
+    if launch is None or not (launch.engine in READ or is_supervised(launch) or is_verls(launch)):
         sources.unread = next((told for words in commands if (told := unread_command(words))), None)
     for words in commands:
         found = yaml_of_command(words)

@@ -338,3 +338,16 @@ def test_gradients_that_add_up_in_half_precision_are_emitted_so_or_not_at_all():
     assert read_back("megatron", msgspec.structs.replace(half, half_sums=False)).half_sums is False
     with pytest.raises(InputError, match="gradients add up in bf16, which is emitted for megatron alone"):
         emitted("bridge", half)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "said"),
+    [("learned", 1024, "learned_absolute"), ("learned", 0, "rope"), ("alibi", 0, "none"), ("rotary", 0, "rope")],
+)
+def test_a_model_without_a_table_of_positions_is_given_none(kind, rows, said):
+    target = plain_target()
+    model = msgspec.structs.replace(target.architecture, positions=kind, max_position_embeddings=rows)
+
+    assert f"--position-embedding-type {said} " in emitted(
+        "megatron", msgspec.structs.replace(target, architecture=model)
+    )

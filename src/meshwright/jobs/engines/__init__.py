@@ -4,6 +4,6 @@
   `nemo` with `nemo_recipes`, `neox`, `nanotron`, `picotron`, `wrappers`
 - torch's own sharding: `torchtitan`, `automodel`, `foundry`, `torchtune`, `litgpt`, `lightning`
 - Hugging Face and DeepSpeed: `huggingface` with `huggingface_settings`, `trainers`, `llama_factory`, `swift`,
-  `own_flags` and `stage_by_name`; `openrlhf`
+  `own_flags` and `stage_by_name`; `openrlhf` and `verl`
 - TPUs: `maxtext`
 """

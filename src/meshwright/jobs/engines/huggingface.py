@@ -18,10 +18,12 @@ from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .own_flags import own_checkpoints, own_degrees
 from .swift import SWIFT_HARMLESS, is_swifts
 from .trainers import AXOLOTL_HARMLESS, TRAINER
+from .verl import HARMLESS as VERL_HARMLESS
 
 HARMLESS = (
     *AXOLOTL_HARMLESS,
     *OPENRLHF_HARMLESS,
+    *VERL_HARMLESS,
     *FACTORY_HARMLESS,
     *SWIFT_HARMLESS,
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",

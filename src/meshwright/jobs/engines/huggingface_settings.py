@@ -27,8 +27,11 @@ from .trainers import (
     trl_settings,
     trls_configuration,
 )
+from .verl import is_verls, verl_settings
 
 CONFIGS = ("config", "config_file", "config_path", "recipe", "yaml")  # flags that name a file of arguments
+# trainers with words of their own: whether a command is theirs, and the settings that the words are
+OWN_WORDS = ((is_supervised, openrlhf_settings), (is_verls, verl_settings))
 LAUNCH_PLACES = (
     ("fsdp_", "fsdp_config."),
     ("parallelism_config_", "parallelism_config."),
@@ -55,8 +58,8 @@ def settings_of(sources: Sources) -> Keys:
         else:
             _take_named(sources, launch.options, "config_file")
             _take_arguments(sources, launch)
-    if (own := _trls_accelerate(sources)) is not None:
-        add("accelerate", *own)
+    if (by_name := _trls_accelerate(sources)) is not None:
+        add("accelerate", *by_name)
     for document in list(sources.documents):
         kind = kind_of_document(document)
         if kind == "axolotl":
@@ -76,8 +79,8 @@ def settings_of(sources: Sources) -> Keys:
         for key in [name for name in COUNTED if isinstance(values.get(f"arguments.{name}"), int)]:
             values[f"accelerate.{key}"] = values.pop(f"arguments.{key}")
             origin[f"accelerate.{key}"] = origin[f"arguments.{key}"]
-    if launch is not None and is_supervised(launch):
-        settings, assumed = openrlhf_settings(launch)
+    if launch is not None and (own := next((read for known, read in OWN_WORDS if known(launch)), None)):
+        settings, assumed = own(launch)
         values |= settings
         origin |= dict.fromkeys(settings, launch.where)
         sources.assumed += assumed

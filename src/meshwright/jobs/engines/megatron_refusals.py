@@ -77,7 +77,7 @@ def take_ramp(draft: Draft, keys: Keys) -> None:
         return
     draft.note("rampup-batch-size: the batch grows at first; the full batch is priced")
     named = keys.raw("rampup-batch-size")
-    if isinstance(named, Unknown) or any(map(reasons, named if isinstance(named, list) else [])):
+    if isinstance(named, Unknown) or any(reasons(str(one)) for one in (named if isinstance(named, list) else [])):
         return
     said = [as_whole(one) for one in (named if isinstance(named, list) else re.findall(r"[^\s,\[\]]+", str(named)))]
     if len(said) != 3 or None in said:

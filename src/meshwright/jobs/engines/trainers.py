@@ -68,7 +68,7 @@ def is_axolotl(keys: frozenset[str]) -> bool:
 
 
 def refuse_axolotl(data: Mapping[str, Any], where: str) -> None:
-    """Raise InputError for split sequences beside what axolotl refuses: several packed ones a pass (ring-flash-attn)."""
+    """Raise InputError for sequences that are split and packed, several a pass: axolotl takes one (ring-flash-attn)."""
     name = next((name for name in SPLIT if (as_whole(data.get(name)) or 1) > 1), None)
     micro = as_whole(data.get("micro_batch_size")) or 1
     if name is not None and micro > 1 and str(data.get("sample_packing", False)).lower() == "true":
