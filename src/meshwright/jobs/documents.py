@@ -1,7 +1,7 @@
 """Configuration files as plain data: YAML by the safe loader, JSON, TOML; nothing in them is executed.
 
-YAML tags that would build objects are refused, those that some program gives a meaning (`!include`) stay words; aliases
-may not blow up, and a key may stand once in a mapping.
+YAML tags that would build objects are refused, a tag of some program's own (`!include`) stays a word; aliases may not
+blow up, and a key may stand once in a mapping.
 """
 
 import re

@@ -58,6 +58,18 @@ def conflict(launch: Launch) -> str | None:
     return f"{ranks[1]} contradicts {nodes[1]} x {each[1]} = {whole} ranks" if ranks[0] < whole else None
 
 
+def same_rank(launch: Launch) -> str | None:
+    """Return in words the one rank that a command gives each of several nodes, None where it gives none.
+
+    A rendezvous of torchrun that counts the nodes itself passes over it.
+    """
+    nodes, flags = each_once(launch), flags_of(launch.options)
+    name = next((name for name in ("node-rank", "machine-rank") if str(flags.get(name)).isdecimal()), None)
+    if nodes is None or name is None or flags.get("rdzv-backend", "static") != "static":
+        return None
+    return f"{name.replace('-', '_')} {flags[name]} on each of {nodes[1]}: a node needs a rank of its own to join"
+
+
 def each_once(launch: Launch) -> Count | None:
     """Return the nodes, where there are several, on each of which a launcher of ranks is started once; else None."""
     nodes = launch.around.get("nodes")

@@ -234,3 +234,10 @@ def test_a_foundry_file_may_have_the_length_in_its_model_alone(tmp_path):
     found = job(tmp_path, {"run.sh": "composer -n 4 train.py a.yaml\n", "a.yaml": text})
 
     assert (found.world, found.layout.dp, found.seq_len) == (4, 4, 2048)
+
+
+def test_a_micro_batch_is_no_more_than_what_a_device_has(tmp_path):
+    found = job(tmp_path, {"a.yaml": FOUNDRY}, gpus=64)
+
+    assert (found.layout.dp, found.layout.mbs, found.global_batch) == (64, 4, 256)
+    assert any("is more than the 4 of a device" in note for note in found.notes)

@@ -171,3 +171,13 @@ def test_a_hybrid_shard_of_which_nobody_says_the_nodes_takes_eight_ranks_for_one
     found = job(tmp_path, {"go.sh": f'accelerate launch {HYBRID} --fsdp "hybrid_shard"\n'}, gpus=16)
 
     assert "HYBRID_SHARD: shards inside nodes of 8, a copy on each" in found.assumed
+
+
+@pytest.mark.parametrize(("rank", "said"), [("0", True), ("$SLURM_NODEID", False), ("0 --rdzv_backend c10d", False)])
+def test_one_rank_that_all_nodes_are_given_is_said(tmp_path, rank, said):
+    nodes = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+    start = f"srun torchrun --nnodes 4 --nproc_per_node 8 --node_rank {rank} {PLAIN}\n"
+
+    notes = job(tmp_path, {"run.sbatch": nodes + start}).notes
+
+    assert any("node_rank 0 on each of" in note for note in notes) is said

@@ -32,7 +32,7 @@ def test_supervised_fine_tuning_is_read_by_its_words(tmp_path, words, told):
     assert not [text for text in found.ignored if "Ulysses" not in text]
 
 
-def test_types_adapters_offload_and_recomputation_are_those_that_the_words_say(tmp_path):
+def test_types_adapters_offload_and_recomputation_are_what_the_words_say(tmp_path):
     words = (
         "model.fsdp_config.model_dtype=bf16 model.lora_rank=32 model.target_modules=all-linear model.use_liger=True "
     )

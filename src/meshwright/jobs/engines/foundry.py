@@ -40,6 +40,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.seq_len = keys.whole("max_seq_len", "model.max_seq_len", least=1)
     draft.take_batch("global", keys, "global_train_batch_size")
     draft.take_batch("mbs", keys, "device_train_microbatch_size")
+    _share(draft)
     if (keys.word("device_train_microbatch_size") or "auto") == "auto":
         draft.note("device_train_microbatch_size auto: Composer finds the largest that fits where the job runs")
     named = keys.word("precision") or "amp_bf16"
@@ -89,6 +90,18 @@ def _model(draft: Draft, keys: Keys) -> None:
     )
     learned = keys.switch("model.learned_pos_emb", default=True) and not placed
     config["max_position_embeddings"] = (keys.whole("model.max_seq_len") or 0) if learned else 0
+
+
+def _share(draft: Draft) -> None:
+    """Have a micro-batch be no more than the batch of a device, as LLM Foundry has it (utils/config_utils.py)."""
+    world = draft.question.gpus or (draft.world[0] if draft.world else None)
+    if world is None or not {"global", "mbs"} <= draft.batch.keys():
+        return
+    (total, whole), (micro, told) = draft.batch["global"], draft.batch["mbs"]
+    share, rest = divmod(total * draft.get("tp"), world)
+    if rest == 0 and micro > share:
+        draft.batch["mbs"] = (share, f"{whole} / {world} devices")
+        draft.note(f"{told} is more than the {share} of a device: LLM Foundry takes these")
 
 
 def _adapters(draft: Draft, keys: Keys) -> None:

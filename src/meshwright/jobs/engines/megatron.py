@@ -13,7 +13,7 @@ from ..keys import Keys, dotted_keys
 from ..launch import Launch, flags_of, further_words
 from ..models import vocabulary_of
 from ..optimizers import momentum_of, read_optimizer, take_moments
-from ..outside import conflict
+from ..outside import conflict, same_rank
 from ..sources import Sources
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
 from .megatron_refusals import refuse_flags, take_ramp
@@ -176,6 +176,8 @@ def world_of(launch: Launch, draft: Draft) -> None:
     """
     if (told := conflict(launch)) is not None and draft.question.gpus is None:
         raise draft.refused(f"{told}: --gpus says how many ranks train together")
+    if (told := same_rank(launch)) is not None:
+        draft.note(told)
     nodes = launch.nodes
     alone = launch.launcher in OF_ONE_NODE and launch.per_node is not None and not launch.unknown
     if nodes is None and alone and "world" not in launch.counts:
