@@ -12,7 +12,7 @@ from ..reading.tables import ReadTable
 from ..table import COUNTED, Row
 from .named_link import named_link
 from .settings import explained, keeps_off_nics, leaves_the_rack
-from .shapes import collapse, collapse_of_rates, dip, pair_faults, slowest_pair
+from .shapes import collapse, collapse_of_rates, dip, kinds_of_pairs, pair_faults, slowest_pair
 from .yardstick import Attainable, TableLinks, attainable, link_of_devices, other_gpus, table_links
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
@@ -274,8 +274,10 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     faults = [*pair_faults(tables, index), *([fallen] if fallen else [])]
     if faults:
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
+    kinds = kinds_of_pairs(table)
     if known is None or expected is None:
         alike = ", no pair stands out" if len(between) > 1 and between[0].src is not None else ""
+        alike = f"; {kinds}" if kinds else alike
         return TableVerdict(ok=None, reason=f"best {_rate(table, best)}{alike}; --link says what it is held against")
     if best > BEYOND_RATE * known.rate_bytes_per_s * (2 if table.both_ways else 1):
         beyond = f"best {_rate(table, best)} is more than {known.title} carries: it ran over others, or over several"
@@ -284,6 +286,7 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     least = slowest.rate_bytes_per_s if slowest is not None else best
     ok = least >= GOOD * expected
     words = f"{_rate(table, least)} of the {format_rate(expected)} that {known.title} lets through"
+    words += f" ({kinds})" if kinds else ""
     words += f": {IS_USUAL}" if least > ABOVE_USUAL * expected else ""
     longest = max((rate.bytes or 0 for rate in between), default=0)
     if not ok and longest and best >= GOOD * longest / (longest / expected + MESSAGE_S):

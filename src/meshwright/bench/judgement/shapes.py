@@ -1,11 +1,14 @@
 """Faults that the shape of a table shows without any knowledge of the machine: a collapse, a dip, a slow pair."""
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from itertools import pairwise
 
 import msgspec
 
-from ...units import format_bytes, format_rate
+from ...files import natural
+from ...units import counted, format_bytes, format_rate
 from ..reading.tables import Rate, ReadTable
 from ..table import Row
 
@@ -23,6 +26,8 @@ SLOWER_WITH_P2P = 0.9
 # where pairs are as alike as this, a device below all others is so by itself: 17 of 18 NVLinks carry 94 %
 ALIKE = 0.98
 BELOW_ALIKE = 0.96
+STEP = 1.15  # from one kind of pairs to the next: the spread within a kind is a few per cent
+SHOWN_ISLANDS = 4  # groups of devices that are named
 OVER_PCIE_BYTES_PER_S = 128e9  # PCIe 5, both ways together: pairs above it have links of their own
 
 
@@ -192,6 +197,41 @@ def _slow(slow: set[_Pair], pairs: dict[_Pair, Rate], middle: float) -> list[str
         f"{len(slow)} pair{'s are' if len(slow) > 1 else ' is'} slow: {first[0]} to {first[1]} has "
         f"{format_rate(pairs[first].rate_bytes_per_s)}, the median is {format_rate(middle)}"
     ]
+
+
+def kinds_of_pairs(table: ReadTable) -> str:
+    """Return that the pairs of a matrix are of two rates or more, in words, "" where they are alike.
+
+    The widest step between neighbours in the order of rates parts them.
+    """
+    return "; ".join(words for alike in _alike(_pairs(table)) if (words := _kinds(alike)))
+
+
+def _kinds(of: dict[_Pair, Rate]) -> str:
+    pairs = sorted(of.items(), key=lambda item: -item[1].rate_bytes_per_s)
+    rates = [rate.rate_bytes_per_s for _, rate in pairs]
+    steps = [(fast / slow if slow else math.inf, i) for i, (fast, slow) in enumerate(pairwise(rates), start=1)]
+    if not steps or max(steps)[0] < STEP:
+        return ""
+    cut = max(steps)[1]
+    fast = {pair for pair, _ in pairs[:cut]}
+    return f"{_range(rates[:cut])} {_which(fast)}, {_range(rates[cut:])} the other {counted(len(pairs) - cut, 'pair')}"
+
+
+def _which(pairs: Set[_Pair]) -> str:
+    """Return pairs in words: all pairs among some devices where they are just these, else how many and one of them."""
+    of = {device: frozenset({device, *(b for a, b in pairs if a == device)}) for pair in pairs for device in pair}
+    islands = sorted(set(of.values()), key=lambda island: sorted(island, key=natural))
+    if len(of) == sum(map(len, islands)) and len(pairs) == sum(len(island) * (len(island) - 1) for island in islands):
+        among = [", ".join(sorted(island, key=natural)) for island in islands[:SHOWN_ISLANDS]]
+        return "among " + " and among ".join(among) + (" and so on" if len(islands) > SHOWN_ISLANDS else "")
+    first = min(pairs, key=lambda pair: tuple(map(natural, pair)))
+    return f"on {counted(len(pairs), 'pair')} ({first[0]} to {first[1]})"
+
+
+def _range(rates: Sequence[float]) -> str:
+    low, high = format_rate(min(rates)), format_rate(max(rates))
+    return low if low == high else f"{low} to {high}"
 
 
 def _without_p2p(tables: Sequence[ReadTable], table: ReadTable) -> dict[_Pair, Rate] | None:

@@ -77,7 +77,8 @@ def processes_of(head: str) -> int | None:
 
 
 def _option(text: str, names: str) -> int | None:
-    match = re.search(rf"(?:^|\s)(?:{names})(?:\s+|=)(\d{{1,6}})\b", text)
+    glued = "|".join(name for name in names.split("|") if re.fullmatch(r"-\w", name)) or names
+    match = re.search(rf"(?:^|\s)(?:(?:{names})(?:\s+|=)|(?:{glued}))(\d{{1,6}})\b", text)  # -N 2, -N2
     return int(match[1]) if match else None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from ...errors import InputError
 from ...files import sound
 from .json_objects import json_objects
-from .streams import UNHEARD
+from .streams import SHORTEST_SENT_S, UNHEARD, only_buffered
 from .tables import Rate, ReadTable, lost_datagrams
 
 _SLACK = 0.01
@@ -69,7 +69,12 @@ def _rate(end: Mapping[str, Any], suffix: str, where: str) -> tuple[float, str] 
     if both:  # old versions count what was sent by UDP, beside the share that was lost
         lost = end[f"sum{suffix}"].get("lost_percent")
         return both * (1 - lost / 100 if isinstance(lost, int | float) and 0 <= lost <= 100 else 1.0), ""
-    return (sent, UNHEARD) if sent else None
+    if not sent:
+        return None
+    lasted_s = end[f"sum_sent{suffix}"].get("seconds")
+    if isinstance(lasted_s, int | float) and lasted_s < SHORTEST_SENT_S:
+        raise only_buffered(where, lasted_s)
+    return sent, UNHEARD
 
 
 def _lost(end: Mapping[str, Any], suffix: str) -> tuple[str, ...]:

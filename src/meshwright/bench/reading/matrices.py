@@ -37,6 +37,7 @@ _GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|V
 _DAMAGED = re.compile(r"Invalid value when checking the (?:pattern|buffer).*")  # what nvbandwidth prints and ends
 _WAIVED = re.compile(r"^Waiving (\w+)|^Waived\b")  # newer versions print the second below "Running NAME."
 _NO_PEER = re.compile(r"^Device=(\d{1,6}) CANNOT Access Peer Device=(\d{1,6})\s*$")
+_CONNECTIVITY = "P2P Connectivity Matrix"
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
 
@@ -48,7 +49,6 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     rates: list[Rate] = []
     cpus: set[str] = set()
     devices: list[str] = []
-    apart: list[tuple[int, int]] = []  # devices that cannot reach each other's memory
 
     def close() -> None:
         nonlocal columns, rates, title
@@ -58,6 +58,7 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
         columns, rates = None, []
 
     lines = text.splitlines()
+    apart = _without_access(lines)
     last = last_line(lines)
     cut = ""
     for number, line in enumerate(lines, start=1):
@@ -67,8 +68,6 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
             close()
             cpus = cpus if found[1] == "rocm_bandwidth_test" else set()
             title, tool = words[found[0].start() :].rstrip(":"), found[1]
-        elif pair := _NO_PEER.match(words):
-            apart.append((int(pair[1]), int(pair[2])))
         elif named := _NAMED.search(line):
             devices.append(named[1])
         elif device := _DEVICE.search(line):
@@ -97,6 +96,27 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     if cut and not tables:
         raise InputError(f"{where}:{last}: {title or 'a matrix'}: cut off in its first row: expected all of it")
     return _with_notes(tables, [cut, without_figures(_waived(lines))], where)
+
+
+def _without_access(lines: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the devices that cannot reach each other's memory: by lines of their own, or by the 0 of a matrix."""
+    apart: list[tuple[int, int]] = []
+    columns: list[str] | None = None  # of the matrix of connectivity, [] below its title
+    for line in lines:
+        words = _QUOTED.sub("", without_prefix(line)).strip()
+        row = words.split()
+        if pair := _NO_PEER.match(words):
+            apart.append((int(pair[1]), int(pair[2])))
+        elif words.startswith(_CONNECTIVITY):
+            columns = []
+        elif columns is not None and not columns and _HEAD.match(words):
+            columns = re.sub(r"^D[\\/]D", "", words, flags=re.I).split()
+        elif columns and len(row) == len(columns) + 1 and all(cell in ("0", "1") for cell in row[1:]):
+            ends = zip(columns, row[1:], strict=True)
+            apart += [(int(row[0]), int(column)) for column, cell in ends if cell == "0" and column != row[0]]
+        else:
+            columns = None
+    return apart
 
 
 def _copied_by_host(title: str, apart: Sequence[tuple[int, int]]) -> tuple[str, ...]:

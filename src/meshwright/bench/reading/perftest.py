@@ -19,6 +19,8 @@ _TITLE = re.compile(
 _PLACE = re.compile(r"\bDual-port\s*:\s*(?P<dual>ON|OFF)\b.*\bDevice\s*:\s*(?P<device>\S+)")
 _COLUMN = re.compile(r"#\w+|(?:BW )?[\w.]+(?:% percentile)?\[[^\]]*\]|tps average")
 _ROW = re.compile(r"^\s*(?P<figures>\d+\s+\d+(?:\s+-?\d+(?:\.\d*)?)*)(?P<remark>\s+[^\s\d.-].*)?\s*$")
+# between figures of two decimals that fill their columns: "2465.901216.65"
+_GLUED = re.compile(r"(?<=\.\d\d)(?=\d+\.\d)")
 # of the average in a heading, also as people shorten it
 _UNIT = re.compile(r"BW average\[(Gb|[MG]i?B)/s(?:ec)?\]")
 BYTES_PER_S = {"Gb": 1e9 / 8, "MB": 2.0**20, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
@@ -65,7 +67,7 @@ def read_perftest(text: str, where: str) -> list[ReadTable]:
             test = test._replace(device=place["device"], both_ports=place["dual"] == "ON")
         if is_head:
             columns = _columns(line)
-        elif columns.unit and (row := _ROW.match(line)):
+        elif columns.unit and (row := _ROW.match(_GLUED.sub(" ", line))):
             _take(row, test, columns, found, f"{where}:{number}")
     return tables
 

@@ -24,6 +24,15 @@ _STREAM = re.compile(
     r"\s+(?P<side>sender|receiver)"
 )
 UNHEARD = "the receiver's figure is missing: this is what was sent"
+SHORTEST_SENT_S = 1.0  # below this what was sent may lie in the sender's socket buffer, unless the receiver counted it
+
+
+def only_buffered(where: str, sent_s: float) -> InputError:
+    """Return the error of a run too short for what was sent to say anything of the network."""
+    return InputError(
+        f"{where}: iperf3 measured nothing: the receiver counted 0 bytes, and what {sent_s:g} s put into the sender's "
+        "socket is no rate of the network; expected a run of 10 s or more (-t 10)"
+    )
 
 
 class _Streams(msgspec.Struct):
@@ -33,12 +42,19 @@ class _Streams(msgspec.Struct):
     datagrams: dict[str, tuple[int, int]] = {}  # lost and sent, if it sent those
     again: dict[str, int] = {}  # segments of TCP that a sender sent once more
     note: str = ""
+    lasted_s: float = 0.0
+
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """What all streams carried together."""
+        return self.rates.get("SUM", sum(self.rates.values()))
 
     def take(self, stream: re.Match[str]) -> None:
         """Take a line of the streams."""
         power = "KMGT".find(stream["unit"] or " ") + 1
         unit = 1024.0**power if stream["word"] == "Bytes" else 1e3**power / 8  # as iperf3 scales them (-f)
         self.rates[stream["id"]] = float(stream["rate"]) * unit
+        self.lasted_s = max(self.lasted_s, float(stream["end"]) - float(stream["begin"]))
         if stream["again"]:
             self.again[stream["id"]] = int(stream["again"])
         if stream["datagrams"]:
@@ -112,8 +128,11 @@ def read_iperf(text: str, where: str) -> list[ReadTable]:
     sent: dict[str, _Streams] = {}
     for line in [*text.splitlines(), "Connecting to host"]:
         if line.startswith(("Connecting to host", "Accepted connection from")):
-            for role, streams in {**sent, **found}.items():
-                streams.note = "" if role in found else UNHEARD
+            heard = {role: streams for role, streams in found.items() if streams.rate_bytes_per_s or role not in sent}
+            for role, streams in {**sent, **heard}.items():
+                streams.note = "" if role in heard else UNHEARD
+                if role not in heard and streams.lasted_s < SHORTEST_SENT_S:
+                    raise only_buffered(where, streams.lasted_s)
                 streams.again = sent[role].again if role in sent else {}
                 tables.append(_iperf_table(ends, reverse != (role == "RX"), streams))
             found, sent, reverse = {}, {}, line.startswith("Accepted")
@@ -128,7 +147,6 @@ def read_iperf(text: str, where: str) -> list[ReadTable]:
 
 def _iperf_table(ends: tuple[str, str], is_reversed: bool, streams: _Streams) -> ReadTable:
     src, dst = reversed(ends) if is_reversed else ends
-    rate = streams.rates.get("SUM", sum(streams.rates.values()))
     what = f"{'UDP' if streams.datagrams else 'TCP'} streams"
-    pair = Rate(what=what, rate_bytes_per_s=rate, src=src, dst=dst)
+    pair = Rate(what=what, rate_bytes_per_s=streams.rate_bytes_per_s, src=src, dst=dst)
     return ReadTable(name=f"{src} to {dst}", tool="iperf3", rates=(pair,), notes=streams.notes())
