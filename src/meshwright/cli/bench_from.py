@@ -8,7 +8,7 @@ import click
 from ..bench.judgement.cluster_links import links_of_nodes
 from ..bench.judgement.judge import TableVerdict, judge
 from ..bench.reading import Rate, ReadTable
-from ..bench.reading.tables import BETWEEN_TWO
+from ..bench.reading.tables import BETWEEN_TWO, SEVERAL_PAIRS
 from ..bench.table import Row, csv_text, print_rows, row_form
 from ..cluster.graph import NodeGroup
 from ..files import to_json
@@ -96,7 +96,9 @@ def _rate_objects(table: ReadTable) -> list[dict[str, object]]:
 def _text(one: Judged) -> str:
     allowed = one.table.ranks_range
     ranks = one.table.ranks or (f"{allowed[0]} to {allowed[1]}" if allowed else "unknown")
-    what = one.table.collective or ("no collective" if one.table.unjudged == BETWEEN_TWO else "unknown collective")
+    what = one.table.collective or (
+        "no collective" if one.table.unjudged in (BETWEEN_TWO, SEVERAL_PAIRS) else "unknown collective"
+    )
     head = f"# {one.table.name}: {what}, {one.table.tool}, ranks {ranks}"
     if one.rows:
         return f"{head}\n{print_rows(one.rows)}"

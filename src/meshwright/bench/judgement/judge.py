@@ -8,16 +8,16 @@ import msgspec
 from ...hardware import Catalogue
 from ...units import counted, format_bytes, format_rate
 from ..reading.identify import MOST_RANKS
-from ..reading.tables import ReadTable
+from ..reading.tables import BETWEEN_TWO, ReadTable
 from ..table import COUNTED, Row
-from .named_link import named_link
+from .messages import judge_messages
+from .named_link import ABOVE_USUAL, BEYOND_RATE, GOOD, IS_USUAL, SLOW_NETWORK, named_link
 from .settings import explained, keeps_off_nics, leaves_the_rack
 from .shapes import collapse, collapse_of_rates, dip, kinds_of_pairs, pair_faults, slowest_pair
+from .verdict import TableVerdict
 from .yardstick import Attainable, TableLinks, attainable, link_of_devices, other_gpus, table_links
 
-GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
-BEYOND_RATE = 1.05  # of the rate of a link itself, which no transfer over it surpasses; the rest is rounding
 MESSAGE_S = 3e-6  # a message's own time on a sound network, with which short ones cannot fill a link
 LARGE = 64 * 2**20  # below this no collective fills its links
 # what a collective must take at the links' rate to hide its start, which a faster link does not shorten: then they are
@@ -27,22 +27,8 @@ LARGE = 64 * 2**20  # below this no collective fills its links
 FULL_S = {"all_reduce": 4e-3, "broadcast": 4e-3, "reduce": 4e-3, "all_to_all": 0.7e-3}
 FULL_OF_A_RANK_S = {"all_gather": 0.15e-3, "reduce_scatter": 0.15e-3}
 FULL_OF_A_PEER = 2**20  # bytes of an all-to-all, a gather, a scatter
-IS_USUAL = "above that figure, which is usual for these links and not the most that they carry"
-ABOVE_USUAL = 1.02
+OWN_LINKS = "not all links or channels in use, other jobs, or peer access off (topo)"
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
-
-
-class TableVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`ok` is None where nobody can tell from file and options."""
-
-    ok: bool | None
-    reason: str
-    expected_bytes_per_s: float | None = None
-
-    def wire_form(self) -> dict[str, object]:
-        """Return the object that `bench --from --json` prints."""
-        expected = self.expected_bytes_per_s
-        return {"ok": self.ok, "reason": self.reason, "expected_GBps": None if expected is None else expected / 1e9}
 
 
 def judge(
@@ -79,6 +65,8 @@ def _judge(
     if table.alone:
         several = table.alone > 1 or (table.ranks or 1) > 1  # a single process with a single GPU may be what was wanted
         return TableVerdict(ok=False if several else None, reason=_alone(table))
+    if table.unjudged == BETWEEN_TWO and table.rows:
+        return judge_messages(catalogue, table.rows, link)
     if table.unjudged:
         return TableVerdict(ok=None, reason=table.unjudged)
     if node and link is None and (contradiction := other_gpus(catalogue, table, node)):
@@ -93,6 +81,13 @@ def _judge(
     faults = [*table.doubled, *table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
     if faults:
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
+    if table.collective is None and machine is not None and table.candidates:
+        one_by_one = [
+            (name, _judge(catalogue, _with_collective(tables, index, name), index, node, link, nics, nodes))
+            for name in table.candidates
+            if name in COUNTED
+        ]
+        return _of_candidates(one_by_one, _unknown(table, machine))
     if machine is None or known is None:
         ends = table.ranks_range if machine is not None and table.ranks is None else None
         of_ends = [
@@ -107,6 +102,29 @@ def _with_ranks(tables: Sequence[ReadTable], index: int, ranks: int) -> list[Rea
     replace = msgspec.structs.replace
     rows = tuple(replace(row, ranks=ranks) for row in tables[index].rows)
     return [*tables[:index], replace(tables[index], ranks=ranks, rows=rows), *tables[index + 1 :]]
+
+
+def _with_collective(tables: Sequence[ReadTable], index: int, collective: str) -> list[ReadTable]:
+    """Return the tables, one of them as of a collective."""
+    replace = msgspec.structs.replace
+    rows = tuple(replace(row, collective=collective) for row in tables[index].rows)
+    told = replace(tables[index], collective=collective, candidates=(), rows=rows)
+    return [*tables[:index], told, *tables[index + 1 :]]
+
+
+def _of_candidates(found: Sequence[tuple[str, TableVerdict]], unknown: str) -> TableVerdict:
+    """Return the verdict on a table of a collective that is not named: of all that it may be, where they agree."""
+    judged = [(name, verdict) for name, verdict in found if verdict.expected_bytes_per_s is not None]
+    if len(judged) < len(found) or not judged:
+        return TableVerdict(ok=None, reason=unknown)
+    names: dict[str, list[str]] = {}
+    for name, verdict in judged:
+        names.setdefault(verdict.reason, []).append(name)
+    reason = "; ".join(f"as {' or '.join(of)}: {why}" for why, of in names.items())
+    oks = {verdict.ok for _, verdict in judged}
+    rates = {verdict.expected_bytes_per_s for _, verdict in judged}
+    ok, expected = (oks.pop() if len(oks) == 1 else None), (rates.pop() if len(rates) == 1 else None)
+    return TableVerdict(ok=ok, reason=f"{unknown.partition(':')[0]}; {reason}", expected_bytes_per_s=expected)
 
 
 def _alike(of_ends: Sequence[TableVerdict], ends: tuple[int, int] | None) -> TableVerdict | None:
@@ -256,7 +274,7 @@ def _bad(rate: float, machine: TableLinks, known: Attainable, against: str) -> s
     host = machine.host_bytes_per_s
     if host and machine.link is not None and 0.6 <= rate / host <= 1.1 and machine.link.kind != "pcie":
         return f"{against}, {share}: it looks like PCIe in place of the GPUs' own links"
-    return f"{against}, {share}: not all links or channels in use, other jobs, or peer access off (topo)"
+    return f"{against}, {share}: {OWN_LINKS}"
 
 
 def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int, link: str | None) -> TableVerdict:
@@ -292,7 +310,8 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     if not ok and longest and best >= GOOD * longest / (longest / expected + MESSAGE_S):
         little = f"{words}, but {format_bytes(longest)} is too little to fill it: measure to 8 MiB"
         return TableVerdict(ok=None, reason=little, expected_bytes_per_s=expected)
-    return TableVerdict(ok=ok, reason=words if ok else f"{words}: {TRAP}", expected_bytes_per_s=expected)
+    why = SLOW_NETWORK if known.link is None else OWN_LINKS
+    return TableVerdict(ok=ok, reason=words if ok else f"{words}: {why}", expected_bytes_per_s=expected)
 
 
 def _rate(table: ReadTable, rate: float) -> str:

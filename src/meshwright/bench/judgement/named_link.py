@@ -11,6 +11,14 @@ from .explain import attainable_bytes_per_s
 # "we usually consider 24 GB/s the peak of a 200G NIC, 12 GB/s of a 100G one" (nccl-tests issue 119)
 RDMA_SHARE = 24 / 25
 RDMA = ("infiniband", "roce")
+GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
+BEYOND_RATE = 1.05  # of the rate of a link itself, which no transfer over it surpasses; the rest is rounding
+ABOVE_USUAL = 1.02
+IS_USUAL = "above that figure, which is usual for these links and not the most that they carry"
+SLOW_NETWORK = (
+    "the bytes may have gone another way (TCP in place of RDMA, another NIC or provider), the NIC's PCIe slot has fewer "
+    "lanes (lspci -vv: LnkSta), or others used the link"
+)
 
 
 class NamedLink(msgspec.Struct, frozen=True, kw_only=True):

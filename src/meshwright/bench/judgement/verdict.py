@@ -1,4 +1,4 @@
-"""A verdict on a measured rate: percent of the spec per direction, what to expect, and the trap that fits if less."""
+"""Verdicts on a table, and on a measured rate: percent of the spec per direction, what to expect, and the trap that fits if less."""
 
 from collections.abc import Sequence
 
@@ -35,6 +35,19 @@ class SpecVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return self.text + (f"; {self.trap}" if self.trap else "")
+
+
+class TableVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """`ok` is None where nobody can tell from file and options."""
+
+    ok: bool | None
+    reason: str
+    expected_bytes_per_s: float | None = None
+
+    def wire_form(self) -> dict[str, object]:
+        """Return the object that `bench --from --json` prints."""
+        expected = self.expected_bytes_per_s
+        return {"ok": self.ok, "reason": self.reason, "expected_GBps": None if expected is None else expected / 1e9}
 
 
 def verdict(measured_bytes_per_s: float, spec: Spec, *, bound: bool = True) -> SpecVerdict:

@@ -97,10 +97,10 @@ def _measured(
     """Return the row of the figures of a size; None where nothing was sent or nothing timed."""
     time = next((values[name] for name in _TIMES if name in values), 0.0)
     size, collective = int(values.get("#bytes", 0.0)), collective_of(what)
+    if time > 0 and what.lower() in _OF_PAIRS:  # of 0 bytes too: that shows the latency
+        return message("mpi", size, time * 1e-6)
     if not size or time <= 0:
         return None
-    if what.lower() in _OF_PAIRS:
-        return message("mpi", size, time * 1e-6)
     dtype = said.get("dtype", "")
     return Row(
         collective=collective, backend=backend, ranks=ranks, time_s=time * 1e-6,

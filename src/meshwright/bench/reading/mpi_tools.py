@@ -12,7 +12,7 @@ from ...units import counted
 from ..table import Row
 from .columns import WIDTHS
 from .identify import NAMES, processes_of
-from .tables import BETWEEN_TWO, Rate, ReadTable, message
+from .tables import BETWEEN_TWO, SEVERAL_PAIRS, Rate, ReadTable, message
 
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
@@ -104,7 +104,7 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
                 rates.append(
                     Rate(what=f"{title['what'] or 'pair'} bandwidth", rate_bytes_per_s=value * 1e6, bytes=size)
                 )
-            elif size and value > 0:
+            elif (size or _is_of_pairs(title["what"])) and value > 0:  # a message of 0 bytes shows the latency
                 rows.append(_osu_row(title["what"], collective, ranks, size, value * 1e-6, dtype, f"{where}:{number}"))
     close()
     return tables
@@ -125,8 +125,10 @@ def _osu_row(
 
 def _unjudged(words: str) -> str:
     """Return why the times of a title that names no collective of ours are held against nothing."""
-    if _is_of_pairs(words):
+    if not words:
         return BETWEEN_TWO
+    if _is_of_pairs(words):
+        return SEVERAL_PAIRS
     return f"{words}: what its sizes count is not known here, so that it is held against nothing"
 
 

@@ -9,6 +9,7 @@ from .nccl_log import LoggedPath
 MOST_ROWS = 2_000  # of a table: fits compare each with each
 BINARY_UNIT = "the title GB/s stands over GiB/s: rates follow from sizes and times"
 BETWEEN_TWO = "times of messages between two ends, and of no collective: nothing is held against them"
+SEVERAL_PAIRS = "times of messages of several pairs at once, and of no collective: nothing is held against them"
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):

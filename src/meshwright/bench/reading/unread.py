@@ -16,6 +16,11 @@ _KNOWN = (
         "HPL (Linpack), of computation and of no link between ranks",
         "nccl-tests or OSU; meshwright bench compute times products",
     ),
+    (
+        r"^Burning for \d+ seconds|proc'd: \d+ \([\d.]+ Gflop/s\)",
+        "gpu-burn, of computation and of no link between ranks (its own GPU 0: OK or FAULTY stands at its end)",
+        "nccl-tests or OSU; meshwright bench compute times products",
+    ),
     (r"\"\w+-bw(?::\w+)?/\w+_busbw(?::\d+)?\":", "SuperBench's summary", "the output of nccl-tests itself"),
     (r"^\W*(?:\d+: )?:::MLLOG ", "MLPerf's log of a training and of no collective", "nccl-tests or OSU"),
     (r"^\# OSU \S+ .*Barrier", "OSU's barrier, which carries nothing", "osu_allreduce or another of sizes"),
