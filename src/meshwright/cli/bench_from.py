@@ -6,7 +6,8 @@ from typing import NamedTuple
 import click
 
 from ..bench.judgement.cluster_links import links_of_nodes
-from ..bench.judgement.judge import TableVerdict, judge
+from ..bench.judgement.judge import judge
+from ..bench.judgement.verdict import TableVerdict
 from ..bench.reading import Rate, ReadTable
 from ..bench.reading.tables import BETWEEN_TWO, SEVERAL_PAIRS
 from ..bench.table import Row, csv_text, print_rows, row_form

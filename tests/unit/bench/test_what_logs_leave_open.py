@@ -120,3 +120,16 @@ def test_a_table_of_no_name_is_held_against_what_each_candidate_reaches():
 
     assert "as all_gather: 175 GB/s of the 170 GB/s" in reason
     assert "as all_to_all: 175 GB/s of the 19.1 GB/s" in reason
+
+
+def test_every_dip_and_a_decline_are_named():
+    busbws = {32: 300, 64: 120, 128: 330, 256: 180, 512: 340, 1024: 250, 2048: 240, 4096: 245}
+    rows = "\n".join(
+        f"{size << 20} {size << 18} float sum -1 {(size << 20) * 1.75 / busbw / 1e3:.1f} {busbw / 1.75:.2f} {busbw} 0"
+        for size, busbw in busbws.items()
+    )
+    found = verdict_on("# size count type redop root time algbw busbw #wrong\n# nGpus 8 all_reduce_perf\n" + rows)
+
+    assert found.ok is False
+    assert "dips at 64 MiB" in found.reason
+    assert "; lesser dips at 256 MiB; declines from 1 GiB on: at most 250 GB/s after 340 GB/s" in found.reason

@@ -13,7 +13,7 @@ from ..table import COUNTED, Row
 from .messages import judge_messages
 from .named_link import ABOVE_USUAL, BEYOND_RATE, GOOD, IS_USUAL, SLOW_NETWORK, named_link
 from .settings import explained, keeps_off_nics, leaves_the_rack
-from .shapes import collapse, collapse_of_rates, dip, kinds_of_pairs, pair_faults, slowest_pair
+from .shapes import collapse, collapse_of_rates, decline, dip, kinds_of_pairs, pair_faults, slowest_pair
 from .verdict import TableVerdict
 from .yardstick import Attainable, TableLinks, attainable, link_of_devices, other_gpus, table_links
 
@@ -79,6 +79,8 @@ def _judge(
         return TableVerdict(ok=None, reason="all its sizes are 0: nothing was sent; larger ones would tell")
     expected = _expected(known, rows) if known else None
     faults = [*table.doubled, *table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
+    if faults and not collapse(rows) and (falls := decline(rows)):
+        faults.append(falls)
     if faults:
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
     if table.collective is None and machine is not None and table.candidates:
@@ -185,7 +187,8 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
         return TableVerdict(ok=None, reason=between + said)
     if rate >= GOOD * known.least_bytes_per_s:
         apart = f"; {explained(table.settings)}" if known.crosses and leaves_the_rack(table.settings) else ""
-        good = _good(table, rate, known, against, expected) + apart + said
+        falls = f"; {fallen}" if (fallen := decline(rows)) else ""
+        good = _good(table, rate, known, against, expected) + falls + apart + said
         return TableVerdict(ok=True, reason=good, expected_bytes_per_s=expected)
     full = _full_bytes(table, known.least_bytes_per_s)
     if rate >= GOOD * known.least_bytes_per_s * _filled(rows[-1].bytes, full):

@@ -16,8 +16,8 @@ BEYOND_RATE = 1.05  # of the rate of a link itself, which no transfer over it su
 ABOVE_USUAL = 1.02
 IS_USUAL = "above that figure, which is usual for these links and not the most that they carry"
 SLOW_NETWORK = (
-    "the bytes may have gone another way (TCP in place of RDMA, another NIC or provider), the NIC's PCIe slot has fewer "
-    "lanes (lspci -vv: LnkSta), or others used the link"
+    "the bytes may have gone another way (TCP in place of RDMA, another NIC or provider), the NIC's PCIe slot has "
+    "fewer lanes (lspci -vv: LnkSta), or others used the link"
 )
 
 

@@ -16,6 +16,9 @@ _Pair = tuple[str, str]
 COLLAPSE = 0.5  # of the best smaller size, from some size to the end
 DIP = 1.35  # times as long as a larger size, and slower than both neighbours
 FALL = 0.65  # of the best smaller size, though larger ones surpass it again
+NOTCH = 0.75  # of both neighbours: a dip beside a deeper one
+DECLINE = 0.8  # of the best smaller size, from some size to the end
+DECLINE_SIZES = 3  # at the end that show it: one or two may be late calls
 DIP_FROM = 32 * 2**10
 _CHANGE = "a change of protocol or algorithm (compare NCCL_PROTO and NCCL_ALGO)"
 STALL = 0.1  # of the best smaller size: more than a protocol costs
@@ -65,7 +68,7 @@ def dip(rows: Sequence[Row]) -> str | None:
     """
     if rows and all(row.fastest_s for row in rows):
         rows = [msgspec.structs.replace(row, time_s=row.fastest_s or row.time_s) for row in rows]
-    found: list[tuple[float, str]] = []
+    found: list[tuple[float, str, int]] = []
     for before, row, after in zip(rows, rows[1:], rows[2:], strict=False):
         rates = [one.algbw_bytes_per_s for one in (before, row, after)]
         if row.bytes < DIP_FROM or not before.bytes < row.bytes < after.bytes:
@@ -75,8 +78,36 @@ def dip(rows: Sequence[Row]) -> str | None:
             found.append((kept, (
                 f"dips at {format_bytes(row.bytes)}: {row.time_s * 1e6:.0f} us, and {after.time_s * 1e6:.0f} us for "
                 f"{format_bytes(after.bytes)}: {_why(kept)}"
-            )))  # fmt: skip
-    return min(found)[1] if found else _fall([row for row in rows if row.bytes >= DIP_FROM])
+            ), row.bytes))  # fmt: skip
+    if not found:
+        return _fall([row for row in rows if row.bytes >= DIP_FROM])
+    worst = min(found)
+    return worst[1] + _others(rows, worst[2])
+
+
+def _others(rows: Sequence[Row], named: int) -> str:
+    """Return the other sizes whose bandwidth is far below that of both neighbours, in words, "" without any."""
+    sizes = [
+        row.bytes
+        for before, row, after in zip(rows, rows[1:], rows[2:], strict=False)
+        if row.bytes >= DIP_FROM
+        and row.bytes != named
+        and row.algbw_bytes_per_s < NOTCH * min(before.algbw_bytes_per_s, after.algbw_bytes_per_s)
+    ]
+    return f"; lesser dips at {', '.join(map(format_bytes, sizes))}" if sizes else ""
+
+
+def decline(rows: Sequence[Row]) -> str | None:
+    """Return from which size on the bandwidth stays well below what smaller sizes had, though above half of it."""
+    points = [(row.bytes, row.known_busbw_bytes_per_s or row.algbw_bytes_per_s) for row in rows]
+    for i in range(1, len(points)):
+        best, rest = max(rate for _, rate in points[:i]), [rate for _, rate in points[i:]]
+        if len(rest) >= DECLINE_SIZES and points[i][0] >= DIP_FROM and max(rest) < DECLINE * best:
+            return (
+                f"declines from {format_bytes(points[i][0])} on: at most {format_rate(max(rest))} after "
+                f"{format_rate(best)} at a smaller size"
+            )
+    return None
 
 
 def _why(kept: float) -> str:
