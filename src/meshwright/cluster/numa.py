@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable
 
-from .graph import Device
+from msgspec.structs import replace
+
+from .discovery.local import format_cores, parse_cores
+from .graph import Cluster, Device
 
 
 def cpu_id(node: int | None) -> str:
@@ -22,3 +25,36 @@ def of_no_node(cpus: Iterable[Device]) -> list[str]:
         for cpu in cpus
         if cpu.numa is None
     ]
+
+
+def without_disputed_cpus(cluster: Cluster) -> Cluster:
+    """Return a cluster without the CPUs that its source gives to several NUMA nodes of one host, and say so.
+
+    A CPU is in one node: such lists are copied by hand, or a virtual machine's, and would bind ranks far from their
+    devices.
+    """
+    found: dict[str, dict[int, set[int]]] = {}  # of each host and NUMA node
+    for device in cluster.devices:
+        if device.numa is not None and device.cpu_affinity:
+            cpus = found.setdefault(device.node, {}).setdefault(device.numa, set())
+            cpus.update(parse_cores(device.cpu_affinity))
+    disputed: dict[str, dict[int, set[int]]] = {}
+    for node, by_numa in found.items():
+        for numa, cpus in by_numa.items():
+            if any(cpus & others for other, others in by_numa.items() if other != numa):
+                disputed.setdefault(node, {})[numa] = cpus
+    if not disputed:
+        return cluster
+    said = [
+        f"{f'{node}: ' if node else ''}NUMA nodes {', '.join(map(str, sorted(by_numa)))} are said to have the same CPUs"
+        f" ({format_cores(sorted(set.union(*by_numa.values())))}): which each has is not known; numactl -H says it"
+        for node, by_numa in disputed.items()
+    ]
+    devices = [
+        replace(device, cpu_affinity=None, cores=None, threads=None)
+        if device.numa in disputed.get(device.node, {})
+        else device
+        for device in cluster.devices
+    ]
+    hosts = [host for host in cluster.hosts if host.memory_bytes or not disputed.keys() & {host.name, ""}]
+    return replace(cluster, devices=tuple(devices), hosts=tuple(hosts), warnings=(*said, *cluster.warnings))

@@ -103,6 +103,13 @@ def upper_bound_warnings(links: Sequence[Link]) -> list[str]:
     return [f"{', '.join(kinds)}: the rate is the PCIe link's, an upper bound; measure with bench p2p"] if kinds else []
 
 
+def tree_alone_warnings(gpus: Sequence[Device]) -> list[str]:
+    """Return a warning for several GPUs of which a source shows the PCI tree and could show no other link."""
+    if len(gpus) < 2 or (gpus[0].model and gpus[0].own_links == 0):
+        return []
+    return ["a PCI tree shows no NVLink and no xGMI: GPUs may have them beside these paths; nvidia-smi topo -m says it"]
+
+
 def too_fast(nics: Sequence[PciDevice]) -> list[str]:
     """Return a warning for each NIC whose port is said to carry more than twice what its PCIe slot does."""
     return [

@@ -1,5 +1,6 @@
 """Verdicts on measured links and collectives.
 
-- `judge` (the tables of a file; `messages`) on `verdict` (one rate), with `shapes` (faults that a table alone shows) and `explain`
+- `judge` (the tables of a file) with `messages`, on `verdict` (one rate); `shapes` (faults that a table alone shows)
+  and `explain`
 - the yardstick: `yardstick` (what NCCL attains) of `spec` (figures), `cluster_links`, `named_link`; `settings` of NCCL
 """

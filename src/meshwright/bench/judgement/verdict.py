@@ -1,4 +1,4 @@
-"""Verdicts on tables, and on a measured rate: percent of the spec per direction, what to expect, and the trap if less."""
+"""Verdicts on tables, and on a measured rate: percent of the spec per direction, what to expect, the trap if less."""
 
 from collections.abc import Sequence
 

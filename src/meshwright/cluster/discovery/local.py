@@ -12,6 +12,7 @@ import psutil
 
 from ...errors import InputError
 from ...units import parse_bytes
+from ..cpumask import MAX_CPU
 from ..graph import Cluster, Device, Host, Link
 
 _SYS = Path("/sys/devices/system")
@@ -98,6 +99,8 @@ def parse_cores(text: str) -> list[int]:
         first, _, last = part.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()):
             raise InputError(f"{text!r}: expected a list of cores such as 0-7,16-23")
+        if len(last or first) > 5 or int(last or first) > MAX_CPU:
+            raise InputError(f"{text[:60]!r}: expected numbers of cores up to {MAX_CPU}")
         cores += range(int(first), int(last or first) + 1)
     return cores
 

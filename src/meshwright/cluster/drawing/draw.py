@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...units import counted, format_bytes, format_network_rate, format_rate
-from ..analysis import Analysis
+from ..analysis import Analysis, gpu_links
 from ..graph import Cluster, Device
 from ..paths import is_own, rank
 
@@ -14,7 +14,8 @@ def draw(cluster: Cluster, analysis: Analysis) -> str:
     """Return the drawing: hosts and groups, devices under their NUMA node, matrix, findings."""
     parts = [*_hosts(cluster), *_groups(cluster), *_places(cluster), *_tree(cluster, analysis), *_matrix(cluster)]
     if analysis.bisection_bytes_per_s is not None:
-        parts += ["", f"bisection bandwidth: {format_rate(analysis.bisection_bytes_per_s)} per direction"]
+        over = ", over PCIe" if (links := gpu_links(cluster)) and not any(is_own(link.kind) for link in links) else ""
+        parts += ["", f"bisection bandwidth: {format_rate(analysis.bisection_bytes_per_s)} per direction{over}"]
     findings = [f"- {line}" for line in analysis.advice]
     warnings = [f"! {line}" for line in (*analysis.verdicts, *cluster.warnings)]
     return "\n".join([*parts, *([""] if findings or warnings else []), *findings, *warnings]).strip("\n")

@@ -17,6 +17,7 @@ from ...quantities import checked
 from ..discovery.discover import assemble
 from ..discovery.sysfs_host import host_of, is_sysfs
 from ..graph import Cluster, consistent
+from ..numa import without_disputed_cpus
 from ..wire import may_be_cluster, read_cluster
 from .amd_xgmi import from_xgmi, from_xgmi_json, looks_like_xgmi, looks_like_xgmi_json
 from .clouds import from_cloud_json, from_cloud_yaml, looks_like_cloud_json, looks_like_cloud_yaml
@@ -159,7 +160,7 @@ def load_dumps(
         if twice is not None:
             raise InputError(f"{twice}: two dumps of one host; expected a file each with the host's name")
     name = parts[0][1].name if len(parts) == 1 else sources(parts)
-    whole = merged_dumps(name, parts, one_machine=one_machine)
+    whole = without_disputed_cpus(merged_dumps(name, parts, one_machine=one_machine))
     try:
         return consistent(checked(whole))
     except ValueError as error:

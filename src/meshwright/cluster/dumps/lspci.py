@@ -15,7 +15,7 @@ from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device
-from ..pcipath import PciDevice, card_of, host_links, pci_links, pcie_bytes_per_s, upper_bound_warnings
+from ..pcipath import PciDevice, card_of, host_links, pci_links, pcie_bytes_per_s, tree_alone_warnings, upper_bound_warnings
 from .evidence import lanes_trained
 from .pasted import plain_lines
 
@@ -129,6 +129,7 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
     if asleep:
         said = "the PCIe link runs below its highest speed, as idle links do; its rate is an upper bound"
         warnings.insert(0, f"{', '.join(asleep)}: {said}")
+    warnings += tree_alone_warnings([item.device for item in items if item.device.kind == "gpu"])
     if not any(item.device.kind == "gpu" for item in items):
         warnings.append(f"no accelerator found: looked for {WHAT_IS_SOUGHT}")
     return Cluster(

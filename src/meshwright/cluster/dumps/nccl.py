@@ -27,6 +27,7 @@ from ..pcipath import (
     pci_links,
     pcie_bytes_per_s,
     too_fast,
+    tree_alone_warnings,
     upper_bound_warnings,
 )
 from .nccl_links import (
@@ -79,6 +80,8 @@ def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None =
         nics = [d for d in host.devices if d.device.kind == "nic"]
         warnings += [*too_fast(nics), *crowded_cards(nics), *narrower_than_their_make(nics)]
     devices = [d for name, host in zip(names, hosts, strict=True) for d in _devices(host, keys, catalogue)]
+    if not any(element.name == "gpu" for element in root.walk()):
+        warnings += tree_alone_warnings([d for d in devices if d.kind == "gpu"])
     if not gpus:
         warnings.append(f"no accelerator found: looked for gpu elements and {WHAT_IS_SOUGHT}")
     return Cluster(
