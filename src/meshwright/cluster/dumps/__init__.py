@@ -5,8 +5,9 @@
   `nccl_links`, `nccl_log`, `nccl_paths`
 - AMD: `rocm`, `amd_xgmi`; Intel, Huawei and others: `other_makers`, `hl_smi`
 - any vendor: `hwloc` with `hwloc_links` and `lstopo_text`, `lspci`, `lspci_tree`, `numactl`
-- networks: `ibnet`, `ibnet_rates`, `ibstat` (ports of a host), `slurm` with `hostlist` and `yaml`, `kubernetes` with
-  `kubernetes_yaml`, `clouds` (instances of AWS and GCP); `places`: what they say of nodes, checked
+- networks: `ibnet`, `ibnet_rates`, `ibstat` and `port_speeds` (ports of a host), `slurm` with `hostlist` and `yaml`,
+  `slurm_nodes`, `kubernetes` with `kubernetes_yaml`, `clouds` (instances of AWS and GCP); `places`: what they say of
+  nodes, checked
 - `merge`: several dumps as one cluster; `xml`: without its dangers
 """
 

@@ -33,7 +33,7 @@ from .kubernetes import (
     looks_like_kubernetes,
     looks_like_kubernetes_json,
 )
-from .lspci import from_lspci, looks_like_lspci
+from .lspci import from_lspci, from_lspci_links, looks_like_lspci, looks_like_lspci_links
 from .lspci_tree import from_lspci_tree, looks_like_lspci_tree
 from .lstopo_text import from_lstopo_text, looks_like_lstopo_text
 from .matrix import holds_codes, looks_like_matrix
@@ -46,8 +46,15 @@ from .nvidia import from_nvidia_matrix
 from .other_makers import MAKERS
 from .p2p import from_p2p, looks_like_p2p, without_p2p
 from .pasted import plain_lines, uncommented
+from .port_speeds import (
+    from_port_speeds,
+    from_port_speeds_json,
+    looks_like_port_speeds,
+    looks_like_port_speeds_json,
+)
 from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
 from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
+from .slurm_nodes import from_slurm_nodes, looks_like_slurm_nodes
 from .unsupported import known_but_unread, known_but_unread_json, known_but_unread_xml
 from .xml import parse_xml
 
@@ -59,7 +66,8 @@ MARKUP = re.compile(rf"<(?:\?xml|!DOCTYPE|(?:{'|'.join(ROOTS)})[\s>/])")
 KNOWN = (
     "nvidia-smi topo -m, nvidia-smi nvlink -s or -q, rocm-smi --showtopo, amd-smi topology, lstopo, NCCL topology "
     "XML or log, scontrol show topology, topology.yaml, kubectl get nodes --show-labels, aws ec2 "
-    "describe-instance-topology, ibnetdiscover, iblinkinfo, ibstat, numactl -H, a folder like /sys, or cluster.json"
+    "describe-instance-topology, ibnetdiscover, iblinkinfo, ibstat, mlxlink, ethtool, numactl -H, a folder like /sys, "
+    "or cluster.json"
 )
 
 
@@ -118,6 +126,7 @@ def _looks_like_both(text: str) -> bool:
 # in the order in which they are asked; the table of docs/topology.md has the same commands
 READERS = (
     DumpReader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
+    DumpReader("scontrol show node", looks_like_slurm_nodes, lambda t, w, c, g, f: from_slurm_nodes(t, w)),
     DumpReader("kubectl get nodes --show-labels", looks_like_kubernetes, lambda t, w, c, g, f: from_kubernetes(t, w)),
     DumpReader("gcloud compute instances", looks_like_cloud_yaml, lambda t, w, c, g, f: from_cloud_yaml(t, w)),
     DumpReader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
@@ -133,11 +142,13 @@ READERS = (
     DumpReader("hl-smi topo -c -N", looks_like_hl_smi_topo, lambda t, w, c, g, f: from_hl_smi_topo(t, w)),
     DumpReader("dcgmi topo", looks_like_dcgmi_topo, from_dcgmi_topo),
     DumpReader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
+    DumpReader("lspci -vv", looks_like_lspci_links, lambda t, w, c, g, f: from_lspci_links(t, w)),
     DumpReader("lspci -tv", looks_like_lspci_tree, lambda t, w, c, g, f: from_lspci_tree(t, w, c, g)),
     DumpReader("lstopo", looks_like_lstopo_text, lambda t, w, c, g, f: from_lstopo_text(t, w, c, g)),
     DumpReader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),
     DumpReader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
     DumpReader("ibstat", _looks_like_ports_alone, lambda t, w, c, g, f: from_ibstat(t, w)),
+    DumpReader("ethtool", looks_like_port_speeds, lambda t, w, c, g, f: from_port_speeds(t, w)),
     DumpReader("nvidia-smi nvlink -s", _names_single_gpus, _from_single_gpus),
 )
 
@@ -199,6 +210,8 @@ def _from_json(data: Any, where: str, catalogue: Catalogue, gpu: str | None) -> 
         return from_kubernetes_json(data, where)
     if looks_like_cloud_json(data):
         return from_cloud_json(data, where)
+    if looks_like_port_speeds_json(data):
+        return from_port_speeds_json(data, where)
     if said := known_but_unread_json(data):
         raise InputError(f"{where}: {said}")
     if looks_like_xgmi_json(data):

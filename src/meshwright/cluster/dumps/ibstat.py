@@ -35,10 +35,11 @@ _RDMA_LINK = re.compile(
     r"\bstate (?P<state>[A-Z]\w{1,20}) physical_state (?P<physical>[A-Z]\w{1,20})",
     re.M,
 )
+_LAYERS = {"Ethernet": "roce", "InfiniBand": "infiniband"}
 _FAILED = re.compile(r"stat of IB device '(?P<name>[\w.-]{1,64})' failed: (?P<why>.{1,80})")
 _RATE = re.compile(r"\d{1,5}(?:\.\d{1,3})?")
 _NO_RATES = "this says which ports are up, and no rates: give the output of ibstat as well"
-_NOTE = "states of ports show no GPUs: give the output of nvidia-smi topo -m or lstopo's XML as well"
+PORTS_ALONE = "states of ports show no GPUs: give the output of nvidia-smi topo -m or lstopo's XML as well"
 
 
 @dataclass(slots=True)
@@ -107,7 +108,7 @@ def _of_host(lines: Sequence[str], where: str) -> Cluster:
     cards = cards or {card.name: card for card in _cards_by_line(lines)}
     devices = [_device(card) for card in cards.values()]
     failed = [f"{m['name']}: ibstat failed on it: {m['why'].strip()}" for m in map(_FAILED.search, lines) if m]
-    said = (*failed, *_down(cards.values()), *_slow(cards.values()), *rates, _NOTE)
+    said = (*failed, *_down(cards.values()), *_slow(cards.values()), *rates, PORTS_ALONE)
     return Cluster(name=where, devices=tuple(devices), warnings=said)
 
 
@@ -180,7 +181,9 @@ def _set(port: _Port, key: str, value: str) -> None:
 
 def _device(card: _Card) -> Device:
     rate = sum(port.gigabits or 0.0 for port in card.ports if port.is_active)
-    return Device(id=card.name, kind="nic", network_bandwidth_bytes_per_s=rate * 1e9 / 8 or None)
+    layers = {port.layer for port in card.ports}
+    model = _LAYERS.get(layers.pop(), "") if len(layers) == 1 else ""
+    return Device(id=card.name, kind="nic", model=model, network_bandwidth_bytes_per_s=rate * 1e9 / 8 or None)
 
 
 def _named(card: _Card, port: _Port) -> str:

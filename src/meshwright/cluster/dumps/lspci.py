@@ -15,7 +15,15 @@ from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device
-from ..pcipath import PciDevice, card_of, host_links, pci_links, pcie_bytes_per_s, tree_alone_warnings, upper_bound_warnings
+from ..pcipath import (
+    PciDevice,
+    card_of,
+    host_links,
+    pci_links,
+    pcie_bytes_per_s,
+    tree_alone_warnings,
+    upper_bound_warnings,
+)
 from .evidence import lanes_trained
 from .pasted import plain_lines
 
@@ -76,6 +84,30 @@ def looks_like_lspci(text: str) -> bool:
     head = text[:200_000]
     listed = re.search(FUNCTION.pattern, head, re.M) or re.search(NAMED.pattern, head, re.M)
     return listed is not None and re.search(LINK.pattern, head, re.M) is not None
+
+
+def looks_like_lspci_links(text: str) -> bool:
+    """Return whether a text has places on the bus and links of lspci -vv, and of no function the name."""
+    head = text[:200_000]
+    return re.search(PLACE.pattern, head, re.M) is not None and re.search(LINK.pattern, head, re.M) is not None
+
+
+def from_lspci_links(text: str, where: str) -> Cluster:
+    """Return no devices, since which these are is not said, and a warning for what each PCIe link runs at."""
+    said = []
+    for function in _functions(text):
+        if not {"Cap", "Sta"} <= function.links.keys():
+            continue
+        (most, wide), (speed, lanes) = function.links["Cap"], function.links["Sta"]
+        now, full = (pcie_bytes_per_s(f"{s} GT/s", n) for s, n in ((speed, lanes), (most, wide)))
+        if not now or not full or now >= full:
+            continue
+        idle = " (a lower speed may be that of an idle link)" if lanes == wide else ""
+        said.append(
+            f"{function.bus}:{function.slot} runs at {speed} GT/s x{lanes} ({now / 1e9:.3g} GB/s) of {most} GT/s "
+            f"x{wide} ({full / 1e9:.3g} GB/s){idle}"
+        )
+    return Cluster(name=where, warnings=(*said, "which devices these PCIe links are of is not said: lspci -vvnn does"))
 
 
 def from_lspci(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:

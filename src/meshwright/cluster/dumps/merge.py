@@ -1,7 +1,7 @@
 """Several dumps of one machine, or one of each host, as one cluster; what contradicts is named."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -65,8 +65,12 @@ def _has_nodes(cluster: Cluster) -> bool:
 
 
 def _two(one: Cluster, other: Cluster, source: str, notes: list[str]) -> Cluster:
+    if _has_ports_alone(one) and not _has_ports_alone(other) and other.of_kind("nic"):
+        one, other = other, one
     devices = {device.id: device for device in one.devices}
     names = _same_devices(one, other)
+    if _has_ports_alone(other) and one.of_kind("nic") and one.of_kind("gpu"):
+        other = _known_ports(one, other, names, notes)
     node = next((device.node for device in one.devices), "")  # of one machine all devices sit in one
     for device in other.devices:
         known = devices.get(names[device.id])
@@ -85,6 +89,22 @@ def _two(one: Cluster, other: Cluster, source: str, notes: list[str]) -> Cluster
         placements=one.placements or other.placements,
         warnings=tuple(w for w in (*one.warnings, *other.warnings) if not w.endswith("as well")),
     )
+
+
+def _has_ports_alone(cluster: Cluster) -> bool:
+    return bool(cluster.devices) and not cluster.links and all(device.kind == "nic" for device in cluster.devices)
+
+
+def _known_ports(one: Cluster, ports: Cluster, names: Mapping[str, str], notes: list[str]) -> Cluster:
+    """Return the ports that a machine's NICs have, by name; others are those NICs by another name, or no NICs of it."""
+    known = {device.id for device in one.devices}
+    strange = [port.id for port in ports.devices if names[port.id] not in known]
+    if strange:
+        notes.append(
+            f"{', '.join(strange[:8])}: no NIC of the other dumps has such a name, so that these rates are of none of "
+            "them (mst status -v and ibdev2netdev say which is which)"
+        )
+    return replace(ports, devices=tuple(port for port in ports.devices if port.id not in strange))
 
 
 def _same_devices(one: Cluster, other: Cluster) -> dict[str, str]:

@@ -33,6 +33,7 @@ class Maker:
     label: str
     own: str
     same_as: dict[str, str] = field(default_factory=dict)
+    meaning: str = ""  # of its own codes, where its documentation says it
 
     def looks(self, text: str) -> bool:
         """Return whether a text holds a row that only this maker prints."""
@@ -49,6 +50,7 @@ class Maker:
         cluster = from_nvidia_matrix(usual, where, catalogue, gpu, facts)
         tiles = [f"GPU{number} is {tile}" for tile, number in numbers.items() if "/" in tile]
         said = f"a matrix of {self.title} ({self.command})" + (f": {', '.join(tiles)}" if tiles else "")
+        said += f"; {self.meaning}" if self.meaning else ""
         return replace(cluster, warnings=(said, *cluster.warnings))
 
 
@@ -56,8 +58,9 @@ MAKERS = (
     Maker("Ascend NPUs", "npu-smi info -t topo", r"(?:NPU|Phy-ID)(\d+)", r"HCCS_SW|HCCS|SIO"),
     Maker("MetaX GPUs", "mx-smi topo -m", r"GPU(\d+)", r"MX\d*"),
     Maker("Moore Threads GPUs", "mthreads-gmi topo -m", r"GPU(\d+)", r"MT\d+", {"SPB": "PIX", "MPB": "PXB"}),
-    Maker("Intel GPUs", "xpu-smi topology -m", r"GPU (\d+/\d+)", r"MDF|XL(?:\d+|\*)?", {"S": "X"}),
-)
+    Maker("Intel GPUs", "xpu-smi topology -m", r"GPU (\d+/\d+)", r"MDF|XL(?:\d+|\*)?", {"S": "X"},
+          "MDF joins the tiles of a card, XL16 is an Xe Link of 16 lanes, XL* goes over Xe Link and MDF"),
+)  # fmt: skip
 
 
 def _columns_in_order(text: str) -> str:

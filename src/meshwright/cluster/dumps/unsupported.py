@@ -13,7 +13,6 @@ KNOWN = (
     ),
     (r"<object type=\"", "a piece of lstopo's XML", "all of it, from <topology> to </topology>"),
     (r"^\s*Architecture:.*\n(?:.*\n)*?\s*CPU\(s\):", "lscpu", "numactl -H, or lstopo --of xml"),
-    (r"^NodeName=\S+ Arch=", "scontrol show node", "scontrol show topology"),
     (r"^PARTITION\s+AVAIL", "sinfo", "scontrol show topology"),
     (
         r"^\s*NAME\s+STATUS\s+ROLES\s+AGE\s",
@@ -33,11 +32,11 @@ KNOWN = (
     (r"^hca_id:\s*\S+", "ibv_devinfo", "iblinkinfo, or nvidia-smi topo -m for the NICs of a host"),
     (
         r"^Operational Info\s*$|^Physical state\s+: ",
-        "mlxlink, of one port",
+        "mlxlink without the speed of a port",
         "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
     ),
     (r"^LLDP neighbors:", "lldpcli", SWITCHES),
-    (r"^Settings for \S+:\s*$", "ethtool", LINKS),
+    (r"^Settings for \S+:\s*$", "ethtool without the speed of a port", LINKS),
     (r"^\s*\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
     (r"^\s*\| (?:GPU ID: \d+|\S+) +\| Topology Information", "dcgmi topo without a path to a GPU", LINKS),
     (r"NvLink Link Status|^\s*gpuId \d+:\s*$", "dcgmi nvlink -s", "nvidia-smi nvlink -s, with " + LINKS),

@@ -1,0 +1,100 @@
+"""`ethtool` and `mlxlink`: the rate of ports of a host, one section a port.
+
+The name of a port is what ethtool prints, or the device of the command above mlxlink's section.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
+from ..graph import Cluster, Device
+from .ibstat import PORTS_ALONE
+from .pasted import plain_lines
+
+_SETTINGS = re.compile(r"^\s*Settings for (\S{1,64}):\s*$", re.M)
+_OPERATIONAL = re.compile(r"^\s*Operational Info\s*$", re.M)
+_COMMAND = re.compile(r"\bmlxlink\b.*?\s(?:-d|--device)[ =](\S+)")
+_FIELD = re.compile(r"^\s*([A-Z][\w .()/-]*?)\s*:\s*(.*?)\s*$")
+_ETHTOOL_SPEED = re.compile(r"(\d{1,7})Mb/s$")
+_INFINIBAND = re.compile(r"IB-([A-Z]{3}\d*)$")
+_ETHERNET = re.compile(r"(\d{1,4}(?:\.\d)?)G(?:bE)?(?:_\d+X)?$")
+_SOUND = re.compile(r"No issues? (?:was|were)? ?(?:observed|found)", re.I)
+
+
+def looks_like_port_speeds(text: str) -> bool:
+    """Return whether a text holds a section of ethtool, or of mlxlink, with a speed."""
+    titled = _SETTINGS.search(text) or _OPERATIONAL.search(text)
+    return bool(titled and re.search(r"^\s*Speed\s*: *\S", text, re.M))
+
+
+def looks_like_port_speeds_json(data: object) -> bool:
+    """Return whether a JSON is of `mlxlink --json`."""
+    return isinstance(_operational(data), dict)
+
+
+def from_port_speeds(text: str, where: str) -> Cluster:
+    """Return the ports of a host with their rates; what is said against them are warnings."""
+    return _cluster(dict(_sections(text, where)), where)
+
+
+def from_port_speeds_json(data: Any, where: str) -> Cluster:
+    """Return the port of `mlxlink --json`."""
+    output = data["result"]["output"]
+    parts = [part for part in output.values() if isinstance(part, dict)]
+    facts = {str(key): value for part in reversed(parts) for key, value in part.items() if isinstance(value, str)}
+    return _cluster({Path(where).stem: facts}, where)
+
+
+def _operational(data: object) -> object:
+    for key in ("result", "output", "Operational Info"):
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _sections(text: str, where: str) -> Iterator[tuple[str, dict[str, str]]]:
+    name, command = "", ""
+    facts: dict[str, str] = {}
+    for line in (plain.text for plain in plain_lines(text)):
+        settings, said = _SETTINGS.match(line), _COMMAND.search(line)
+        if settings or _OPERATIONAL.match(line):
+            if facts:
+                yield name, facts
+            name, command, facts = settings[1] if settings else command or Path(where).stem, "", {"": ""}
+        elif said:
+            command = said[1].rpartition("/")[2]
+        elif facts and (field := _FIELD.match(line)):
+            facts.setdefault(field[1], field[2])
+    if facts:
+        yield name, facts
+
+
+def _cluster(ports: Mapping[str, Mapping[str, str]], where: str) -> Cluster:
+    devices, said = [], []
+    for name, facts in ports.items():
+        speed = facts.get("Speed", "")
+        state = facts.get("Physical state") or facts.get("Link detected", "")
+        is_up = state in ("", "LinkUp", "yes") or state.startswith("LinkUp")
+        rate = rate_bytes_per_s(speed, facts.get("Width", "")) if is_up else None
+        devices.append(Device(id=name, kind="nic", network_bandwidth_bytes_per_s=rate))
+        if not is_up:
+            what = "Link detected: no" if "Link detected" in facts else f"Physical state: {state}"
+            said.append(f"{name} carries nothing ({what})")
+        elif rate is None:
+            said.append(f"{name}: its speed is {speed or 'not said'}, of which the rate is not known")
+        advice = facts.get("Recommendation", "")
+        if advice not in ("", "N/A") and not _SOUND.match(advice):
+            said.append(f"{name}: mlxlink says {advice[:120]}")
+    return Cluster(name=where, devices=tuple(devices), warnings=(*said, PORTS_ALONE))
+
+
+def rate_bytes_per_s(speed: str, width: str) -> float | None:
+    """Return the rate of a port: ethtool's Mb/s, the lanes of InfiniBand times theirs, Ethernet's for all lanes."""
+    lanes = width.lower().removesuffix("x")
+    if megabits := _ETHTOOL_SPEED.match(speed):
+        return int(megabits[1]) * 1e6 / 8 or None
+    if (infiniband := _INFINIBAND.match(speed)) and lanes.isdecimal() and len(lanes) < 3:
+        lane = INFINIBAND_LANE_GBPS.get(infiniband[1])
+        return int(lanes) * lane * 1e9 / 8 if lane else None
+    return float(ethernet[1]) * 1e9 / 8 if (ethernet := _ETHERNET.match(speed)) else None
