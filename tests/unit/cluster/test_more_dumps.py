@@ -408,6 +408,7 @@ WRITTEN = {
     "lspci -tv": "-[0000:00]-+-01.0-[01]----00.0  NVIDIA Corporation GH100 [H100 PCIe]\n",
     "numactl -H": "node 0 cpus: 0 1\nnode 0 size: 10 MB\n",
     "scontrol show topology": (DATA / "slurm_mixed.conf").read_text(),
+    "scontrol show node": "NodeName=n0 Arch=x86_64 CoresPerSocket=8\n   Gres=gpu:a100:2\n",
     "topology.yaml": (DATA / "slurm_tree.yaml").read_text(),
     "kubectl get nodes --show-labels": (
         "NAME  STATUS  ROLES  AGE  VERSION  LABELS\nn0  Ready  <none>  1d  v1.31  network.topology.nvidia.com/leaf=l0\n"
@@ -417,6 +418,7 @@ WRITTEN = {
         "name: a-1\nresourceStatus:\n  physicalHostTopology:\n    block: b\n    cluster: c\n    subblock: s\n"
     ),
     "ibstat": "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n",
+    "ethtool": "Settings for ens1np0:\n\tSpeed: 200000Mb/s\n\tLink detected: yes\n",
     "ibnetdiscover": 'Switch 36 "S-1" # "leaf0"\n[1] "H-1"[1](a1) # "node01 mlx5_0"\nCa 1 "H-1" # "node01 mlx5_0"\n',
 }
 

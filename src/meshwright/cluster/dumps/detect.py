@@ -142,7 +142,7 @@ READERS = (
     DumpReader("hl-smi topo -c -N", looks_like_hl_smi_topo, lambda t, w, c, g, f: from_hl_smi_topo(t, w)),
     DumpReader("dcgmi topo", looks_like_dcgmi_topo, from_dcgmi_topo),
     DumpReader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
-    DumpReader("lspci -vv", looks_like_lspci_links, lambda t, w, c, g, f: from_lspci_links(t, w)),
+    DumpReader("lspci -vvnn", looks_like_lspci_links, lambda t, w, c, g, f: from_lspci_links(t, w)),
     DumpReader("lspci -tv", looks_like_lspci_tree, lambda t, w, c, g, f: from_lspci_tree(t, w, c, g)),
     DumpReader("lstopo", looks_like_lstopo_text, lambda t, w, c, g, f: from_lstopo_text(t, w, c, g)),
     DumpReader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),

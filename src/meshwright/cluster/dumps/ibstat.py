@@ -35,7 +35,6 @@ _RDMA_LINK = re.compile(
     r"\bstate (?P<state>[A-Z]\w{1,20}) physical_state (?P<physical>[A-Z]\w{1,20})",
     re.M,
 )
-_LAYERS = {"Ethernet": "roce", "InfiniBand": "infiniband"}
 _FAILED = re.compile(r"stat of IB device '(?P<name>[\w.-]{1,64})' failed: (?P<why>.{1,80})")
 _RATE = re.compile(r"\d{1,5}(?:\.\d{1,3})?")
 _NO_RATES = "this says which ports are up, and no rates: give the output of ibstat as well"
@@ -108,7 +107,7 @@ def _of_host(lines: Sequence[str], where: str) -> Cluster:
     cards = cards or {card.name: card for card in _cards_by_line(lines)}
     devices = [_device(card) for card in cards.values()]
     failed = [f"{m['name']}: ibstat failed on it: {m['why'].strip()}" for m in map(_FAILED.search, lines) if m]
-    said = (*failed, *_down(cards.values()), *_slow(cards.values()), *rates, PORTS_ALONE)
+    said = (*failed, *_down(cards.values()), *_slow(cards.values()), *_roce(cards.values()), *rates, PORTS_ALONE)
     return Cluster(name=where, devices=tuple(devices), warnings=said)
 
 
@@ -181,9 +180,7 @@ def _set(port: _Port, key: str, value: str) -> None:
 
 def _device(card: _Card) -> Device:
     rate = sum(port.gigabits or 0.0 for port in card.ports if port.is_active)
-    layers = {port.layer for port in card.ports}
-    model = _LAYERS.get(layers.pop(), "") if len(layers) == 1 else ""
-    return Device(id=card.name, kind="nic", model=model, network_bandwidth_bytes_per_s=rate * 1e9 / 8 or None)
+    return Device(id=card.name, kind="nic", network_bandwidth_bytes_per_s=rate * 1e9 / 8 or None)
 
 
 def _named(card: _Card, port: _Port) -> str:
@@ -202,6 +199,13 @@ def _down(cards: Collection[_Card]) -> list[str]:
             states = " and ".join(filter(None, (port.state, port.physical)))
             found.append(f"{_named(card, port)} carries nothing ({states}){up}")
     return found
+
+
+def _roce(cards: Collection[_Card]) -> list[str]:
+    """Name the adapters whose ports are Ethernet: "4X EDR" there is but the name of a rate."""
+    names = [card.name for card in cards if any(port.is_active and port.layer == "Ethernet" for port in card.ports)]
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return [f"{shown}: Ethernet (RoCE), no InfiniBand"] if names else []
 
 
 def _slow(cards: Collection[_Card]) -> list[str]:
