@@ -1,7 +1,5 @@
 """Ports by ethtool and mlxlink, PCIe links by a cut lspci, nodes by SLURM: what each says, and what it leaves open."""
 
-import json
-
 import pytest
 
 from meshwright.cluster.analysis import analyse
@@ -56,9 +54,29 @@ Settings for ens2np0:
 \tDuplex: Unknown! (255)
 \tLink detected: no
 """
-MLXLINK_JSON = json.dumps(
-    {"result": {"output": {"Operational Info": {"Physical state": "LinkUp", "Speed": "100G", "Width": "4x"}}}}
-)
+MLXLINK_JSON = """{"result": {"output": {
+  "Operational Info": {"Physical state": "LinkUp", "Speed": "100G", "Width": "4x"},
+  "Troubleshooting Info": {"Status Opcode": "0", "Recommendation": "No issue was observed"}
+}}}"""
+DEVINFO = """hca_id: mlx5_0
+        transport:                      InfiniBand (0)
+        phys_port_cnt:                  1
+                port:   1
+                        state:                  PORT_DOWN (1)
+                        link_layer:             Ethernet
+                        active_width:           4X (2)
+                        active_speed:           10.0 Gbps (4)
+                        phys_state:             DISABLED (3)
+
+hca_id: mlx5_1
+        transport:                      InfiniBand (0)
+                port:   1
+                        state:                  PORT_ACTIVE (4)
+                        link_layer:             InfiniBand
+                        active_width:           4X (2)
+                        active_speed:           50.0 Gbps (64)
+                        phys_state:             LINK_UP (5)
+"""
 MATRIX = """\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity
 GPU0\t X \tSYS\tPIX\tFIRST\t0
 GPU1\tSYS\t X \tSYS\t16-31\t1
@@ -188,3 +206,26 @@ def test_ibstatus_says_which_ports_are_roce(tmp_path):
     said = [loaded(tmp_path, text.replace("LAYER", layer)).warnings[:-1] for layer in ("Ethernet", "InfiniBand")]
 
     assert said == [("mlx5_0: Ethernet (RoCE), no InfiniBand",), ()]
+
+
+def test_ibv_devinfo_says_the_rate_of_active_ports(tmp_path):
+    cluster = loaded(tmp_path, DEVINFO)
+
+    assert rates(cluster) == {"mlx5_0": None, "mlx5_1": 25e9}
+    assert cluster.warnings[0] == "mlx5_0 carries nothing (Down and Disabled)"
+
+
+def test_ibv_devinfo_without_its_speeds_says_that_rates_are_missing(tmp_path):
+    text = "\n".join(line for line in DEVINFO.splitlines() if "active_" not in line)
+
+    assert (
+        "this says which ports are up, and no rates: give the output of ibstat as well"
+        in loaded(tmp_path, text).warnings
+    )
+
+
+def test_both_forms_of_rdma_link_are_read(tmp_path):
+    lines = "0/1: mlx5_0/1: subnet_prefix fe80:: lid 9 sm_lid 1 lmc 0 state ACTIVE physical_state LINK_UP\n"
+    lines += "link mlx5_1/1 state ACTIVE physical_state LINK_UP netdev eth0\n"
+
+    assert [nic.id for nic in loaded(tmp_path, lines).devices] == ["mlx5_0", "mlx5_1"]

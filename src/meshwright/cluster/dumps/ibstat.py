@@ -1,6 +1,7 @@
 """`ibstat` and `ibstatus`: the adapters of a host with the state and the rate of each port; also of several hosts.
 
-`ibdev2netdev` has a line for each port, with the state of its interface and no rate; so has `rdma link`, with its own.
+`ibv_devinfo` says the same, its rates with -v only. `ibdev2netdev` has a line for each port, with the state of its
+interface and no rate; so has `rdma link`, with its own.
 
 It says nothing of GPUs: beside a matrix it gives the NICs their rates. The rate of a port that is not active says only
 what it fell back to.
@@ -29,9 +30,15 @@ _STATUS_KEYS = {"state": "State", "phys state": "Physical state", "rate": "Rate"
 _PORT_LINE = re.compile(
     r"^\s*(?P<name>[\w.-]{1,64}) port (?P<number>\d{1,3}) ==> (?P<interface>\S{1,64}) \((?P<state>Up|Down)\)", re.M
 )
-# rdma link: "link mlx5_0/1 lid 33 ... state ACTIVE physical_state LINK_UP netdev bond0"
+# ibv_devinfo: a heading for each adapter, below it its ports with their facts
+_HCA = re.compile(r"^\s*hca_id:\s*(?P<name>[\w.-]{1,64})\s*$", re.M)
+_HCA_FIELD = re.compile(
+    r"^\s*(?P<key>port|state|phys_state|link_layer|active_width|active_speed):\s*(?:PORT_)?(?P<value>[\w.]+)"
+)
+# rdma link: "link mlx5_0/1 lid 33 ... state ACTIVE physical_state LINK_UP netdev bond0", before 2020
+# "0/1: mlx5_0/1: subnet_prefix ... lid 33 ... state ACTIVE physical_state LINK_UP"
 _RDMA_LINK = re.compile(
-    r"^\s*(?:\d+: )?link (?P<name>[\w.-]{1,64})/(?P<number>\d{1,3}) (?P<facts>.{0,200}?)"
+    r"^\s*(?:(?:\d+: )?link|\d{1,3}/\d{1,3}:) (?P<name>[\w.-]{1,64})/(?P<number>\d{1,3}):? (?P<facts>.{0,200}?)"
     r"\bstate (?P<state>[A-Z]\w{1,20}) physical_state (?P<physical>[A-Z]\w{1,20})",
     re.M,
 )
@@ -76,6 +83,8 @@ def looks_like_ibstat(text: str) -> bool:
     """Return whether a text holds an adapter and the state of a port of it."""
     if _PORT_LINE.search(text) or _RDMA_LINK.search(text):
         return True
+    if _HCA.search(text):
+        return re.search(r"^\s*state:\s*PORT_[A-Z]", text, re.M) is not None
     if _PORT_STATUS.search(text):
         return re.search(r"^\s*state:\s*\d: [A-Z]", text, re.M) is not None
     return bool(re.search(r"CA '[\w.-]+'\s*$", text, re.M) and re.search(r"\bPort \d+:\s*$", text, re.M)) and (
@@ -86,7 +95,7 @@ def looks_like_ibstat(text: str) -> bool:
 def from_ibstat(text: str, where: str) -> Cluster:
     """Return the adapters of a host, or of each host that stands before the lines; states and rates are said."""
     lines = _lines(text)
-    heads = (_CARD, _PORT_STATUS, _PORT_LINE, _RDMA_LINK)
+    heads = (_CARD, _HCA, _PORT_STATUS, _PORT_LINE, _RDMA_LINK)
     hosts = list(dict.fromkeys(line.host for line in lines if any(head.match(line.text) for head in heads)))
     parts = [(host, _of_host([line.text for line in lines if line.host == host], where)) for host in hosts]
     if len(parts) == 1:
@@ -102,8 +111,8 @@ def _lines(text: str) -> list[PlainLine]:
 
 
 def _of_host(lines: Sequence[str], where: str) -> Cluster:
-    cards = {card.name: card for card in [*_cards(lines), *_cards_by_port(lines)]}
-    rates = () if cards else (_NO_RATES,)
+    cards = {card.name: card for card in [*_cards(lines), *_cards_of_devinfo(lines), *_cards_by_port(lines)]}
+    rates = () if any(port.gigabits for card in cards.values() for port in card.ports) else (_NO_RATES,)
     cards = cards or {card.name: card for card in _cards_by_line(lines)}
     devices = [_device(card) for card in cards.values()]
     failed = [f"{m['name']}: ibstat failed on it: {m['why'].strip()}" for m in map(_FAILED.search, lines) if m]
@@ -138,6 +147,36 @@ def _cards_by_port(lines: Sequence[str]) -> list[_Card]:
                 card.ports[-1].signal = signal["signal"]
             _set(card.ports[-1], _STATUS_KEYS[match["key"]], value.capitalize() if match["key"] == "state" else value)
     return list(cards.values())
+
+
+def _cards_of_devinfo(lines: Sequence[str]) -> Iterator[_Card]:
+    """Yield the adapters of ibv_devinfo; the rate is that of the lanes (-v), of which each has the active speed."""
+    card: _Card | None = None
+    lanes = 0.0
+    for line in lines:
+        if match := _HCA.match(line):
+            if card:
+                yield card
+            card = _Card(match["name"])
+        elif card and (match := _HCA_FIELD.match(line)):
+            key, value = match["key"], match["value"]
+            if key == "port":
+                card.ports.append(_Port(value))
+                lanes = 0.0
+            elif not card.ports:
+                continue
+            elif key == "state":
+                card.ports[-1].state = value.capitalize()
+            elif key == "phys_state":
+                card.ports[-1].physical = "LinkUp" if value == "LINK_UP" else value.capitalize()
+            elif key == "link_layer":
+                card.ports[-1].layer = value
+            elif key == "active_width":
+                lanes = float(value[:-1]) if re.fullmatch(r"\d{1,2}X", value) else 0.0
+            elif _RATE.fullmatch(value) and lanes:
+                card.ports[-1].gigabits = lanes * float(value)
+    if card:
+        yield card
 
 
 def _cards_by_line(lines: Sequence[str]) -> list[_Card]:

@@ -29,11 +29,25 @@ KNOWN = (
         "ibstatus without the state of a port",
         "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
     ),
-    (r"^hca_id:\s*\S+", "ibv_devinfo", "iblinkinfo, or nvidia-smi topo -m for the NICs of a host"),
+    (
+        r"^hca_id:\s*\S+",
+        "ibv_devinfo without the state of a port",
+        "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
+    ),
     (
         r"^Operational Info\s*$|^Physical state\s+: ",
         "mlxlink without the speed of a port",
         "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
+    ),
+    (
+        r"^provider: \S+\s*\n\s+fabric: ",
+        "fi_info, which has the names of a host's NICs and no rates",
+        "nvidia-smi topo -m",
+    ),
+    (
+        r"^Successfully ran diagnostic for group|^\|-+ +(?:Metadata|Deployment|Integration) +-",
+        "dcgmi diag",
+        f"{LINKS}; meshwright doctor --logs names GPUs that fail its tests",
     ),
     (r"^LLDP neighbors:", "lldpcli", SWITCHES),
     (r"^Settings for \S+:\s*$", "ethtool without the speed of a port", LINKS),
