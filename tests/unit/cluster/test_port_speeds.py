@@ -34,6 +34,14 @@ Troubleshooting Info
 --------------------
 Status Opcode                      : 25
 Recommendation                     : Cable speed not enabled
+
+Physical Counters and BER Info
+------------------------------
+Time Since Last Clear [Min]        : 300.5
+Effective Physical Errors          : 7000
+Effective Physical BER             : 2E-9
+Link Down Counter                  : 3
+Raw Physical BER                   : 1E-7
 $ sudo mlxlink -d mlx5_2
 
 Operational Info
@@ -123,12 +131,14 @@ def rates(cluster):
     return {nic.id: nic.network_bandwidth_bytes_per_s for nic in cluster.of_kind("nic")}
 
 
-def test_mlxlink_says_rates_and_what_it_advises(tmp_path):
+def test_mlxlink_says_rates_what_it_advises_and_errors(tmp_path):
     cluster = loaded(tmp_path, MLXLINK)
 
     assert rates(cluster) == {"mt4129_pciconf0": 50e9, "mlx5_1": 1.25e9, "mlx5_2": None}
-    assert cluster.warnings[:2] == (
+    assert cluster.warnings[:4] == (
         "mlx5_1: mlxlink says Cable speed not enabled",
+        "mlx5_1: bit errors of 2E-9 behind error correction: packets are sent again; a bad cable or transceiver",
+        "mlx5_1: the link was down 3 times in 300.5 minutes",
         "mlx5_2 carries nothing (Physical state: ETH_AN_FSM_ENABLE)",
     )
 

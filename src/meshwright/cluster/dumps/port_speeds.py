@@ -16,10 +16,12 @@ from .pasted import plain_lines
 _SETTINGS = re.compile(r"^\s*Settings for (\S{1,64}):\s*$", re.M)
 _OPERATIONAL = re.compile(r"^\s*Operational Info\s*$", re.M)
 _COMMAND = re.compile(r"\bmlxlink\b.*?\s(?:-d|--device)[ =](\S+)")
-_FIELD = re.compile(r"^\s*([A-Z][\w .()/-]*?)\s*:\s*(.*?)\s*$")
+_FIELD = re.compile(r"^\s*([A-Z][\w .()/\[\]-]*?)\s*:\s*(.*?)\s*$")
 _ETHTOOL_SPEED = re.compile(r"(\d{1,7})Mb/s$")
 _INFINIBAND = re.compile(r"IB-([A-Z]{3}\d*)$")
 _ETHERNET = re.compile(r"(\d{1,4}(?:\.\d)?)G(?:bE)?(?:_\d+X)?$")
+# what Oracle's check of a BM.GPU.H100.8 lets pass (EXPECTED_EFFECTIVE_PHYSICAL_BER), others 1e-14 and less
+MOST_BIT_ERRORS = 1e-12
 _SOUND = re.compile(r"No issues? (?:was|were)? ?(?:observed|found)", re.I)
 
 
@@ -86,7 +88,21 @@ def _cluster(ports: Mapping[str, Mapping[str, str]], where: str) -> Cluster:
         advice = facts.get("Recommendation", "")
         if advice not in ("", "N/A") and not _SOUND.match(advice):
             said.append(f"{name}: mlxlink says {advice[:120]}")
+        said += [f"{name}: {words}" for words in _errors(facts)]
     return Cluster(name=where, devices=tuple(devices), warnings=(*said, PORTS_ALONE))
+
+
+def _errors(facts: Mapping[str, str]) -> Iterator[str]:
+    """Yield what mlxlink -c counts against a port: wrong bits behind the correction, and losses of the link."""
+    rate = facts.get("Effective Physical BER", "")
+    if re.fullmatch(r"\d{1,4}(?:\.\d{1,6})?E-\d{1,3}", rate, re.I) and float(rate) > MOST_BIT_ERRORS:
+        yield f"bit errors of {rate} behind error correction: packets are sent again; a bad cable or transceiver"
+    downs = facts.get("Link Down Counter", "")
+    if re.fullmatch(r"[1-9]\d{0,9}", downs):
+        since = facts.get("Time Since Last Clear [Min]", "")
+        yield f"the link was down {downs} times" + (
+            f" in {since} minutes" if re.fullmatch(r"[\d.]{1,12}", since) else ""
+        )
 
 
 def rate_bytes_per_s(speed: str, width: str) -> float | None:
