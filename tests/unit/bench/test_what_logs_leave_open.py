@@ -133,3 +133,12 @@ def test_every_dip_and_a_decline_are_named():
     assert found.ok is False
     assert "dips at 64 MiB" in found.reason
     assert "; lesser dips at 256 MiB; declines from 1 GiB on: at most 250 GB/s after 340 GB/s" in found.reason
+
+
+def test_perftest_that_doubts_its_clock_is_said_to():
+    text = "RDMA_Write BW Test\n#bytes #iterations BW peak[MB/sec] BW average[MB/sec]\n"
+    doubt = "Conflicting CPU frequency values detected: 3300.0 != 1600.0\nTest integrity may be harmed !\n"
+    plain, doubtful = (parse_tables(f"{text}{words}65536 5000 937.6 937.5\n", "t")[0] for words in ("", doubt))
+
+    assert plain.notes == ()
+    assert doubtful.notes == ("perftest doubts the clock that it times with (CPU frequency): the figures may be off",)

@@ -19,6 +19,7 @@ _TITLE = re.compile(
 _PLACE = re.compile(r"\bDual-port\s*:\s*(?P<dual>ON|OFF)\b.*\bDevice\s*:\s*(?P<device>\S+)")
 _COLUMN = re.compile(r"#\w+|(?:BW )?[\w.]+(?:% percentile)?\[[^\]]*\]|tps average")
 _ROW = re.compile(r"^\s*(?P<figures>\d+\s+\d+(?:\s+-?\d+(?:\.\d*)?)*)(?P<remark>\s+[^\s\d.-].*)?\s*$")
+_DOUBT = re.compile(r"Test integrity may be harmed|measured timestamp frequency [\d.]+ differs from nominal")
 # between figures of two decimals that fill their columns: "2465.901216.65"
 _GLUED = re.compile(r"(?<=\.\d\d)(?=\d+\.\d)")
 # of the average in a heading, also as people shorten it
@@ -35,6 +36,7 @@ class Tested(NamedTuple):
     both_ways: bool = False
     device: str = ""
     both_ports: bool = False
+    doubts_clock: bool = False
 
 
 class _Columns(NamedTuple):
@@ -65,6 +67,8 @@ def read_perftest(text: str, where: str) -> list[ReadTable]:
             test = Tested(what=title["what"], both_ways=title["both"] is not None)
         elif place := _PLACE.search(line):
             test = test._replace(device=place["device"], both_ports=place["dual"] == "ON")
+        elif _DOUBT.search(line):
+            test = test._replace(doubts_clock=True)
         if is_head:
             columns = _columns(line)
         elif columns.unit and (row := _ROW.match(_GLUED.sub(" ", line))):
@@ -105,6 +109,8 @@ def table_of_test(test: Tested, found: Found, before: Sequence[ReadTable], side:
     name += f", {side}" if side else ""
     name += f" ({len(before) + 1})" if any(table.name == name for table in before) else ""
     notes = ["both ports of the device together (Dual-port: ON)"] if test.both_ports else []
+    if test.doubts_clock:
+        notes.append("perftest doubts the clock that it times with (CPU frequency): the figures may be off")
     if found.messages and test.what.startswith(_ROUND_TRIPS):
         notes.append(f"a time of {test.what} is that of a round trip")
     return ReadTable(
