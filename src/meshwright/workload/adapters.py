@@ -47,7 +47,7 @@ def adapted_flops_per_token(model: Architecture, seq_len: int, trained: float) -
 
 def share_in_layers(model: Architecture) -> float:
     """Return the share of a model's parameters that lies in its layers, and not in embedding and output."""
-    return 1.0 - (model.embedding_parameters + model.head_parameters) / model.text_parameters
+    return sum(run.count * run.layer.parameters(model.hidden_size) for run in model.runs) / model.text_parameters
 
 
 def _sides(mixer: Mixer, hidden: int) -> int:

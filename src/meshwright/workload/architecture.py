@@ -80,7 +80,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     stack: tuple[
         LayerRun, ...
     ] = ()  # all layers in order, an encoder's before the decoder's; empty: as the fields above say
-    embeds: bool = True  # tokens are looked up in a table of vocab_size rows; False: the input is patches or features
+    # tokens are looked up in a table of vocab_size rows; False: the input is patches or features, or the output is over
+    # other classes than its words, whose table is then of beside_parameters
+    embeds: bool = True
     embedding_size: int = 0  # columns of the embedding and the output, 0: hidden_size
     beside_parameters: int = 0  # held beside layers, embedding and output, and multiplied with nothing
     beside_weights: int = 0  # as above, and a token is multiplied with them: projections around the layers

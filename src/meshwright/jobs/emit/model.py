@@ -13,7 +13,7 @@ def features_left_out(model: Architecture) -> list[str]:
     """Return what a model has beyond a decoder of equal attention layers with networks or experts; empty for such."""
     told: list[str] = []
     if not model.embeds:
-        told.append("its input is looked up in no table")
+        told.append("its output is not over the words of its input")
     if model.embedding_size not in {0, model.hidden_size}:
         told.append(f"its embedding has {model.embedding_size} columns")
     if model.tower_parameters:

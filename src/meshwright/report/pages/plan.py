@@ -44,7 +44,7 @@ def _what_is_priced(plan: Plan, node: Cluster) -> Section | None:
     sizes = {
         "layers": model.get("layers", model.get("num_hidden_layers")),
         "hidden size": model.get("hidden_size"),
-        "vocabulary": model.get("vocab_size"),
+        "vocabulary" if model.get("embeds", True) else "outputs": model.get("vocab_size"),
     }
     tokens = plan.global_batch_sequences * plan.seq_len
     found = {

@@ -7,6 +7,7 @@ hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, i
             pattern: which layer is which
 others      keys of their own; encoders of text and images; pairs of an encoder and a decoder;
             speech_to_text: pairs whose encoder reads sound
+outputs     classes with another output than that of their type: vectors, classes of a sequence or of tokens
 published   files under other keys than those of the library's class for the same model
 remote      decoders whose code lies beside their weights
 composites  text models with encoders: vision, vision_of_2026, vision_joined, sound

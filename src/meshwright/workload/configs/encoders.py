@@ -148,20 +148,21 @@ def image_encoder(c: ConfigReader, sight: Sight) -> Architecture:
     width = int(hidden * c.value("mlp_ratio", 4)) if sight.ratio else c.whole("intermediate_size")
     if not patch or image % patch:
         raise ValueError(f"patch_size: {patch} does not divide image_size {image}")
-    if c.flag("use_swiglu_ffn"):
-        raise ValueError("use_swiglu_ffn: expected false")
+    gated = sight.ratio and c.flag("use_swiglu_ffn")
+    width = (int(width * 2 / 3) + 7) // 8 * 8 if gated else width
     c.skip("encoder_stride", "pooler_output_size", "pooler_act")
     patches = (image // patch) ** 2
     registers = c.whole("num_register_tokens", 0) if sight.registers else 0
     plain = attention_of_config(c)
     mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
-    small = 4 * hidden + (2 + sight.key_bias) * hidden * bias + hidden + width + hidden + 2 * hidden * sight.scaled
+    small = 4 * hidden + (2 + sight.key_bias) * hidden * bias + hidden + (1 + gated) * width + hidden
+    small += 2 * hidden * sight.scaled
     table = ((2 * (image // patch) - 1) ** 2 + 3) * mixer.heads  # of relative places, and to and from the first token
     small += table * sight.relative
     rows = sight.tokens + registers + 1  # and the bias of patches
     rows += sight.masked_token and c.flag("use_mask_token", default=True)
     rows += (patches + sight.tokens) * sight.places
-    layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
+    layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=gated), small=small)
     return Architecture(
         vocab_size=classes,
         hidden_size=hidden,
@@ -171,7 +172,7 @@ def image_encoder(c: ConfigReader, sight: Sight) -> Architecture:
         num_key_value_heads=mixer.kv_heads,
         head_dim=mixer.head_dim,
         max_position_embeddings=patches + sight.tokens + registers,
-        gated=False,
+        gated=gated,
         norm="layer",
         bias=True,
         positions="none",

@@ -217,6 +217,7 @@ def mamba(c: ConfigReader) -> Architecture:
     width = c.whole("intermediate_size", 0) if c.given("intermediate_size") else c.whole("expand", 2) * hidden
     scan, small = mamba1(c, inner=width, keys="state_size time_step_rank conv_kernel")
     c.skip("intermediate_size", "expand")
+    c.fixed({"d_inner": width, "fused_add_norm": True, "rms_norm": True, "ssm_cfg": {}})  # of the authors' own files
     return made(c, Traits(tied=True), [LayerKind(mixer=scan, small=hidden + small)] * c.layers())
 
 

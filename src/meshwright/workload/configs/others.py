@@ -268,6 +268,10 @@ def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
     if not c.flag("tied", default=True):
         c.assumed.append(APART.format(count=c.whole("vocab_size") * hidden / 1e6))
     c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
+    if "n_tokens" in c.part("chronos_config"):  # of values of a series, cut into tokens; others embed patches of them
+        c.skip("chronos_config")
+    else:
+        c.used.discard("chronos_config")
     network = Dense(width=width, gated=gated_as_t5(c))
     over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
     own = Attention(heads=heads, kv_heads=heads, head_dim=dim)

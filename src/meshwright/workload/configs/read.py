@@ -19,6 +19,7 @@ from .composites import COMPOSITES
 from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
+from .outputs import BARE, NOT_POOLED, OTHERS, POOLED, has_other_output, with_other_output
 from .published import FORMS, by_todays_names
 from .reader import ALIASES, ConfigReader, is_empty
 
@@ -70,8 +71,7 @@ def architecture_of(
     kind = _model_type(config, where, alone=allow_unknown)
     _check_head(config, kind, where, allow_unknown=allow_unknown)
     try:
-        read = _composite if kind in COMPOSITES else _single if kind in RECIPES else _text_alone
-        found = read(config, kind, where)
+        found = _read(config, kind, where)
     except (ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
     if found.ignored and not allow_unknown:
@@ -82,11 +82,20 @@ def architecture_of(
         )
     _refuse_huge(msgspec.to_builtins(found.architecture), where)
     named = msgspec.structs.replace(found.architecture, name=name)
-    assumed = (*found.assumed, *_quantized(config), *_output_of(config, named))
+    assumed = (*found.assumed, *_quantized(config), *_output_of(config, named, where))
     return found._replace(architecture=named, assumed=assumed)
 
 
-def _output_of(config: Mapping[str, Any], model: Architecture) -> tuple[str, ...]:
+def _read(config: Mapping[str, Any], kind: str, where: str) -> Described:
+    if kind in COMPOSITES:
+        return _composite(config, kind, where)
+    if kind not in RECIPES:
+        return _text_alone(config, kind, where)
+    named = next(iter(config.get("architectures") or []), "")
+    return _single(config, kind, where, named="" if named.endswith(HEADS) else named)
+
+
+def _output_of(config: Mapping[str, Any], model: Architecture, where: str) -> tuple[str, ...]:
     """Return which output is counted of an encoder whose file does not name the class that has one."""
     mixers = [mixer for run in model.runs for mixer in run.layer.mixers]
     named = next(iter(config.get("architectures") or []), "")
@@ -94,7 +103,11 @@ def _output_of(config: Mapping[str, Any], model: Architecture) -> tuple[str, ...
         return ()
     if named:
         return (OTHERWISE.format(named=named),)
-    return (OUTPUT.format(count=model.vocab_size, what="words" if model.embeds else "classes"),)
+    kind, without = config["model_type"], ""
+    if kind in {*POOLED, *NOT_POOLED}:
+        bare = _single(config, kind, where, named=BARE).architecture
+        without = f", and AutoModel reads it as one of {bare.parameters:,} parameters without that"
+    return (OUTPUT.format(count=model.vocab_size, what="words" if model.embeds else "classes") + without,)
 
 
 PRETRAINED = "ForPreTraining"
@@ -150,8 +163,9 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
 
 OTHER_OUTPUT = (
     "{first} has another output than a language model; expected a name that ends in "
-    f"{', '.join(HEADS)}; plan --params takes a size"
+    f"{', '.join((*HEADS, *OTHERS))}; plan --params takes a size"
 )
+UNKNOWN_OUTPUT = "{first} may have another output than a language model; plan --params takes a size"
 NO_HEADS = (
     "its keys are of images, and none is of attention, such as num_attention_heads: of networks of convolutions "
     "resnet alone is counted; plan --params takes a size"
@@ -177,7 +191,7 @@ def _instead_of_kind(config: Mapping[str, Any]) -> str:
     given = config.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
     if isinstance(first, str) and ("For" in first or first.endswith("Model")) and not first.endswith(HEADS):
-        return OTHER_OUTPUT.format(first=first)
+        return (UNKNOWN_OUTPUT if has_other_output(first) else OTHER_OUTPUT).format(first=first)
     return _read_as(config)
 
 
@@ -244,14 +258,17 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
         raise InputError(f"{where}: add_cross_attention: expected false: attention over another model is not counted")
     if given and kind in PAIRS and given[0].endswith("ForCausalLM"):
         raise InputError(f"{where}: architectures: {given[0]}: the decoder of a pair alone is not counted")
-    if given and not given[0].endswith(HEADS) and not allow_unknown:
+    other = kind in RECIPES and given and has_other_output(given[0])
+    if given and not given[0].endswith(HEADS) and not other and not allow_unknown:
         raise InputError(f"{where}: architectures: {OTHER_OUTPUT.format(first=given[0])}")
 
 
-def _single(config: Mapping[str, Any], kind: str, where: str) -> Described:
+def _single(config: Mapping[str, Any], kind: str, where: str, *, named: str = "") -> Described:
     reader = ConfigReader(by_todays_names(config, kind), config_defaults().get(kind, {}), where)
     try:
         architecture = RECIPES[kind](reader)
+        if has_other_output(named):
+            architecture = with_other_output(reader, kind, architecture, named)
     except (ValueError, OverflowError, InputError) as error:
         raise type(error)(f"{error}{_of_defaults(reader, str(error))}") from None
     unknown = reader.unknown()

@@ -170,7 +170,7 @@ def idefics3(c: ConfigReader, text: int) -> int:
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     pixels, patches = _patches(c)
     c.whole("num_attention_heads")
-    c.skip("use_base_siglip", "max_image_size", "size", "tie_word_embeddings", "model_type")
+    c.skip("use_base_siglip", "max_image_size", "size", "tie_word_embeddings", "video_sampling")
     tower = width * (pixels + 1 + patches) + c.layers() * block(width, inner) + 2 * width
     return tower + c.whole("scale_factor", 2) ** 2 * width * text
 

@@ -1,0 +1,91 @@
+"""Classes with another output than words: their parameters against the library's, and what is said of them."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.workload.adapters import share_in_layers
+from meshwright.workload.configs import architecture_of
+from tests.unit.workload.configs import library
+
+SMALL = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 256}
+CLASSES = {
+    "xlm-roberta": ("XLMRobertaModel", "XLMRobertaForSequenceClassification", "XLMRobertaForTokenClassification"),
+    "distilbert": ("DistilBertModel", "DistilBertForQuestionAnswering", "DistilBertForMultipleChoice"),
+    "deberta-v2": ("DebertaV2Model", "DebertaV2ForSequenceClassification"),
+    "modernbert": ("ModernBertModel", "ModernBertForSequenceClassification", "ModernBertForTokenClassification"),
+    "modernbert-decoder": ("ModernBertDecoderModel", "ModernBertDecoderForSequenceClassification"),
+    "qwen3": ("Qwen3Model", "Qwen3ForSequenceClassification", "Qwen3ForTokenClassification"),
+    "phi": ("PhiModel", "PhiForSequenceClassification"),
+    "deepseek_v3": ("DeepseekV3Model",),
+    "mamba": ("MambaModel",),
+    "electra": ("ElectraModel", "ElectraForSequenceClassification"),
+    "bart": ("BartModel", "BartForSequenceClassification", "BartForQuestionAnswering"),
+    "t5": ("T5Model", "T5EncoderModel", "T5ForSequenceClassification"),
+    "umt5": ("UMT5EncoderModel",),
+    "vit": ("ViTModel",),
+    "dinov2": ("Dinov2Model",),
+    "wav2vec2": ("Wav2Vec2Model",),
+}
+
+
+@pytest.mark.parametrize(("kind", "named"), [(kind, name) for kind, names in CLASSES.items() for name in names])
+def test_a_class_that_puts_out_vectors_or_classes_has_the_parameters_of_the_library(kind, named):
+    pytest.importorskip("transformers")
+    labels = {str(i): f"kind {i}" for i in range(2 if "Answering" in named else 5)}
+    config = library.base(kind) | {"architectures": [named], "id2label": labels}
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+def bert(named):
+    return architecture_of({"model_type": "bert", **SMALL, "num_hidden_layers": 2, "architectures": [named]})
+
+
+def test_an_output_over_the_classes_of_a_sequence_is_multiplied_with_one_of_its_tokens():
+    words, sequence, tokens = (
+        bert(f"BertFor{what}").architecture.products_per_token(512)
+        for what in ("MaskedLM", "SequenceClassification", "TokenClassification")
+    )
+
+    assert words > tokens > sequence
+    assert tokens - sequence == pytest.approx(2 * 128 - (128 * 128 + 2 * 128) / 512)
+
+
+def test_a_bare_model_keeps_its_table_of_words_outside_of_its_layers():
+    model = bert("BertModel").architecture
+    table = 30522 * 128
+
+    assert share_in_layers(model) < 1 - table / model.parameters
+
+
+def test_what_is_counted_in_place_of_words_is_said():
+    assert bert("BertModel").assumed[-1] == (
+        "BertModel puts out vectors: no output is counted, and neither is the loss over them"
+    )
+    assert "over 2 classes of a sequence is counted" in bert("BertForSequenceClassification").assumed[-1]
+    assert "the file names no labels" in bert("BertForSequenceClassification").assumed[-1]
+
+
+def test_the_decoders_side_of_a_pair_and_classes_of_images_are_refused_by_their_class():
+    for kind, named in (("bart", "BartEncoderModel"), ("vit", "ViTForTokenClassification")):
+        with pytest.raises(InputError, match=f"{named}.* is not counted for model_type {kind}"):
+            architecture_of({"model_type": kind, "architectures": [named]})
+
+
+def test_a_gated_network_of_dinov2_is_two_thirds_as_wide():
+    pytest.importorskip("transformers")
+    config = library.base("dinov2") | {"use_swiglu_ffn": True}
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+def test_keys_that_authors_leave_beside_the_sizes_are_understood_where_they_fit_them():
+    mamba = {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2, "d_inner": 128, "fused_add_norm": True}
+    series = {"model_type": "t5", "chronos_config": {"n_tokens": 4096, "context_length": 512}}
+
+    assert not architecture_of(mamba).ignored
+    assert not architecture_of(series).ignored
+    with pytest.raises(InputError, match="d_inner: expected 128"):
+        architecture_of(mamba | {"d_inner": 256})
+    with pytest.raises(InputError, match="chronos_config: not understood"):
+        architecture_of(series | {"chronos_config": {"input_patch_size": 16}})
