@@ -179,6 +179,7 @@ COMPOSITES: dict[str, Composite] = {
     "got_ocr2": Composite("qwen2", vision.got_ocr2, tied=True),
     "modernvbert": Composite("modernbert", vision.modernvbert, beside=("pixel_shuffle_factor", "classifier_pooling")),
     "janus": Composite("llama", vision_joined.janus, tied=True, beside=("vq_config",)),
+    "emu3": Composite("emu3_text_model", vision_joined.emu3, beside=("vocabulary_map",)),
     "unlimited_ocr": Composite("unlimited_ocr_text", vision_joined.unlimited_ocr),
     "minicpmv4_7": Composite(
         "qwen3_5_text",

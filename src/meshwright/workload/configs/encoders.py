@@ -137,6 +137,7 @@ class Sight:
     places: bool = True  # a table of positions
     registers: bool = False
     relative: bool = False  # a table of relative places in each layer, a column a head
+    gated: bool = False
     shared_relative: bool = False  # such a table for all layers
 
 
@@ -148,8 +149,8 @@ def image_encoder(c: ConfigReader, sight: Sight) -> Architecture:
     width = int(hidden * c.value("mlp_ratio", 4)) if sight.ratio else c.whole("intermediate_size")
     if not patch or image % patch:
         raise ValueError(f"patch_size: {patch} does not divide image_size {image}")
-    gated = sight.ratio and c.flag("use_swiglu_ffn")
-    width = (int(width * 2 / 3) + 7) // 8 * 8 if gated else width
+    narrowed = sight.ratio and c.flag("use_swiglu_ffn")
+    width, gated = (int(width * 2 / 3) + 7) // 8 * 8 if narrowed else width, narrowed or sight.gated
     c.skip("encoder_stride", "pooler_output_size", "pooler_act")
     patches = (image // patch) ** 2
     registers = c.whole("num_register_tokens", 0) if sight.registers else 0
@@ -191,6 +192,24 @@ def dinov2(c: ConfigReader, *, registers: bool = False) -> Architecture:
         c.skip("use_mask_token")
     sight = Sight(masked_token=True, scaled=True, pooled=2, ratio=True, registers=registers)
     return image_encoder(c, sight)
+
+
+def dinov3(c: ConfigReader) -> Architecture:
+    """Return DINOv3: scaled halves, rotated places in place of a table, biases by the part they belong to."""
+    c.fixed({"proj_bias": True, "mlp_bias": True, "value_bias": c.flag("query_bias", default=True)})
+    c.skip("pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale", "apply_layernorm", "reshape_hidden_states")
+    biased = c.flag("query_bias", default=True)
+    if c.flag("key_bias") and not biased:
+        raise ValueError("key_bias: expected false where query_bias is")
+    sight = Sight(
+        masked_token=True,
+        scaled=True,
+        key_bias=c.flag("key_bias"),
+        registers=True,
+        places=False,
+        gated=c.flag("use_gated_mlp"),
+    )
+    return image_encoder(c.changed({"qkv_bias": biased}), sight)
 
 
 def beit(c: ConfigReader) -> Architecture:

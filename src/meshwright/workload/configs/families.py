@@ -72,7 +72,7 @@ DECODERS: dict[str, Traits] = {
     "olmo2": Traits(wide_norms=True, network_bias=False),
     "olmo3": Traits(wide_norms=True, network_bias=False, every=("sliding_window_pattern", 4)),
     "smollm3": PLAIN,
-    **dict.fromkeys(("granite", "granite4_vision_text"), PLAIN),
+    **dict.fromkeys(("granite", "granite4_vision_text", "emu3_text_model"), PLAIN),
     **dict.fromkeys(("arcee", "cosmos3_edge_text"), Traits(gated=False)),
     "exaone4": Traits(
         head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, every=("sliding_window_pattern", 4)

@@ -74,7 +74,8 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "wav2vec2-bert": wav2vec2_bert,
     "blt": blt,
     "funnel": funnel,
-    **dict.fromkeys(("wav2vec2", "hubert"), wav2vec),
+    **dict.fromkeys(("wav2vec2", "hubert", "unispeech", "unispeech-sat"), wav2vec),
+    "wavlm": partial(wav2vec, places=True),
     "sew": partial(wav2vec, squeezes=True),
     "perceiver": perceiver,
 }

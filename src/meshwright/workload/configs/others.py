@@ -8,7 +8,7 @@ import msgspec
 from ..architecture import MOST_LAYERS, Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
-from .encoders import Sight, beit, convbert_layer, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
+from .encoders import Sight, beit, convbert_layer, deberta_v2, dinov2, dinov3, esm, image_encoder, nomic_bert, roformer
 from .pairs import (
     BOTH_SIDES,
     gated_as_t5,
@@ -212,6 +212,44 @@ def roc_bert(c: ConfigReader) -> Architecture:
     )
 
 
+def mpnet(c: ConfigReader) -> Architecture:
+    """Return MPNet: BERT without token types, and a table of relative places for all layers."""
+    found, buckets = encoder(c, token_types=False), c.whole("relative_attention_num_buckets")
+    table = buckets * c.whole("num_attention_heads")
+    return msgspec.structs.replace(found, beside_parameters=found.beside_parameters + table)
+
+
+def layoutlm(c: ConfigReader) -> Architecture:
+    """Return LayoutLM: BERT with tables of where a word stands on its page, and how large it is."""
+    found, hidden = encoder(c), c.whole("hidden_size")
+    tables = 4 * c.whole("max_2d_position_embeddings") * hidden
+    pooled = hidden * (hidden + 1)  # of the first token, which the output over words does not use
+    return msgspec.structs.replace(found, beside_parameters=found.beside_parameters + tables + pooled)
+
+
+def layoutlmv3(c: ConfigReader) -> Architecture:
+    """Return LayoutLMv3: BERT over words and the patches of their page, scores with tables of relative places."""
+    found, hidden, heads = encoder(c), c.whole("hidden_size"), c.whole("num_attention_heads")
+    if not c.flag("text_embed", default=True) or not c.flag("visual_embed", default=True):
+        raise ValueError("text_embed, visual_embed: expected true")
+    image, patch = c.whole("input_size"), c.whole("patch_size")
+    if not patch or image < patch:
+        raise ValueError(f"patch_size: {patch} does not fit input_size {image}")
+    c.skip("max_rel_pos", "max_rel_2d_pos", "second_input_size")
+    tables = 2 * c.whole("max_2d_position_embeddings") * (c.whole("coordinate_size") + c.whole("shape_size"))
+    biases = c.whole("rel_pos_bins") * c.flag("has_relative_attention_bias", default=True)
+    biases += 2 * c.whole("rel_2d_pos_bins") * c.flag("has_spatial_attention_bias", default=True)
+    places = (image // patch) ** 2 + 1
+    c.assumed.append(PATCHES_BESIDE.format(count=places))
+    sight = hidden * (c.whole("channels", 3) * patch**2 + 1 + 1 + places + 4)
+    return msgspec.structs.replace(found, beside_parameters=found.beside_parameters + tables + biases * heads + sight)
+
+
+PATCHES_BESIDE = (
+    "a sequence has {count} vectors of its page's image beside its text; FLOPs are those of a token of text"
+)
+
+
 def albert(c: ConfigReader) -> Architecture:
     """Return ALBERT: an encoder whose layers use the weights of one group of layers, or of a few, over and over."""
     times, groups, inner = c.layers(), c.whole("num_hidden_groups"), c.whole("inner_group_num")
@@ -391,6 +429,9 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "electra": encoder,
     "roc_bert": roc_bert,
     "albert": albert,
+    "mpnet": mpnet,
+    "layoutlm": layoutlm,
+    "layoutlmv3": layoutlmv3,
     "convbert": partial(encoder, layer=convbert_layer),
     "distilbert": partial(encoder, token_types=False),
     "xlm-roberta-xl": encoder,  # as megatron-bert
@@ -425,6 +466,7 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "dinov2": dinov2,
     "dinov2_with_registers": partial(dinov2, registers=True),
     "beit": beit,
+    "dinov3_vit": dinov3,
     "vit_msn": partial(image_encoder, sight=Sight()),
     "deit": partial(image_encoder, sight=Sight(tokens=2)),
     "ijepa": partial(image_encoder, sight=Sight(tokens=0)),

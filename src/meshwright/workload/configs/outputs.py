@@ -15,25 +15,29 @@ BARE = "Model"
 OF_SEQUENCE = ("ForSequenceClassification", "ForMultipleChoice")
 OF_TOKENS = ("ForTokenClassification", "ForQuestionAnswering")
 OTHERS = (BARE, *OF_SEQUENCE, *OF_TOKENS)
+NO_WORDS = ("layoutlmv3", "dinov3_vit")  # types without a class of words or of images
 # encoders whose bare model projects the first token, and those whose does not; of words, images and sound
 POOLED = frozenset(
     {
         *("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text"),
-        *("ernie", "megatron-bert", "roc_bert", "albert", "esm"),
+        *("ernie", "megatron-bert", "roc_bert", "albert", "esm", "mpnet"),
         *("vit", "deit"),
     }
 )
 NOT_POOLED = frozenset(
     {
         *("distilbert", "electra", "convbert", "deberta-v2", "nomic_bert", "roformer", "modernbert", "eurobert"),
+        "layoutlm",  # which has that projection whatever it puts out
         *("dinov2", "dinov2_with_registers", "beit", "ijepa", "vit_msn"),
-        *("wav2vec2", "hubert", "sew"),
+        *("wav2vec2", "hubert", "sew", "wavlm", "unispeech", "unispeech-sat"),
+        *NO_WORDS,
     }
 )
 PAIRS_OF_T5 = ("t5", "mt5", "umt5")
 PROJECTS = ("bart", "mbart", "plbart", "mvp", *PAIRS_OF_T5)  # pairs whose classes of a sequence have a projection
 MODERN = ("modernbert", "modernbert-decoder")  # what lies before an output has a norm, and no bias
 LAST_AS_IT_IS = ("convbert", "roformer")  # a choice is read from the last token, without a projection
+MANY = 10  # classes of a token, from which LayoutLMv3 has a projection before them
 NO_OUTPUT = "{named} puts out vectors: no output is counted, and neither is the loss over them"
 OF_CLASSES = "an output over {classes} of a {what} is counted, as {named} has it{unsaid}"
 OF_ANSWERS = "an output over the first and the last token of an answer is counted, as {named} has it"
@@ -133,7 +137,8 @@ def _other(kind: str, named: str, hidden: int, columns: int) -> tuple[int, int]:
         return hidden * pooled - hidden, hidden * hidden * pooled
     if kind not in {*POOLED, *NOT_POOLED, *MODERN, *PROJECTS}:
         return columns * (named.endswith(OF_TOKENS) or kind == "t5gemma"), 0
-    projects = kind in MODERN or named.endswith(OF_SEQUENCE)
+    projects = kind in MODERN or (named.endswith(OF_SEQUENCE) and kind != "layoutlm")
+    projects |= kind == "layoutlmv3" and (columns >= MANY or named.endswith("ForQuestionAnswering"))
     projects = projects and not (kind in LAST_AS_IT_IS and named.endswith("ForMultipleChoice"))
     biases = columns * (kind != "modernbert-decoder")
     return biases + hidden * projects, hidden * hidden * projects

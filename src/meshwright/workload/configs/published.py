@@ -80,6 +80,7 @@ OTHER_NAMES: dict[str, Mapping[str, str]] = {
     **dict.fromkeys(("m2m_100", "marian", "whisper", "nllb-moe", "led"), ENCODERS_LAYERS),
     **dict.fromkeys(("deepseek_v4", "inkling2_text"), WIDTH_OF_EXPERTS),
     **dict.fromkeys(("granite_speech", "granite_speech_plus"), OF_SOUND),
+    "emu3": {"vq_config": "vision_config"},
     "glm4_moe_lite": {"head_dim": "qk_rope_head_dim"},
     "nemotron_h": {"mamba_conv_bias": "use_conv_bias"},
 }

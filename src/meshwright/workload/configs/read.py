@@ -19,7 +19,7 @@ from .composites import COMPOSITES
 from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
-from .outputs import BARE, NOT_POOLED, OTHERS, POOLED, has_other_output, with_other_output
+from .outputs import BARE, NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, with_other_output
 from .published import FORMS, by_todays_names
 from .reader import ALIASES, ConfigReader, is_empty
 
@@ -91,7 +91,7 @@ def _read(config: Mapping[str, Any], kind: str, where: str) -> Described:
         return _composite(config, kind, where)
     if kind not in RECIPES:
         return _text_alone(config, kind, where)
-    named = next(iter(config.get("architectures") or []), "")
+    named = next(iter(config.get("architectures") or []), "AutoModel" if kind in NO_WORDS else "")
     return _single(config, kind, where, named="" if named.endswith(HEADS) else named)
 
 
@@ -99,6 +99,8 @@ def _output_of(config: Mapping[str, Any], model: Architecture, where: str) -> tu
     """Return which output is counted of an encoder whose file does not name the class that has one."""
     mixers = [mixer for run in model.runs for mixer in run.layer.mixers]
     named = next(iter(config.get("architectures") or []), "")
+    if config["model_type"] in NO_WORDS:
+        return ()
     if any(not isinstance(m, Attention) or m.masked for m in mixers) or (named and not named.endswith(PRETRAINED)):
         return ()
     if named:

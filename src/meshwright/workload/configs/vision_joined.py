@@ -125,6 +125,34 @@ def codebook(c: ConfigReader) -> int:
     return found + c.whole("num_embeddings") * narrow + narrow * (latent + 1) + latent * (narrow + 1)
 
 
+def emu3(c: ConfigReader, text: int) -> int:
+    """Return what turns images and videos into words for Emu3, and back: a VQ model with convolutions over time.
+
+    The norms of its decoder have two convolutions of the codebook's vectors each.
+    """
+    del text
+    ratios, depth, latent = c.numbers("channel_multiplier") or [], c.whole("num_res_blocks"), c.whole("latent_channels")
+    narrow, frames = c.whole("embed_dim"), c.whole("temporal_downsample_factor")
+    widths = [c.whole("base_channels") * ratio for ratio in ratios]
+    if not widths or frames < 1 or c.flag("double_latent") or c.numbers("attn_resolutions") != [len(widths) - 1]:
+        raise ValueError(
+            "channel_multiplier, temporal_downsample_factor, double_latent, attn_resolutions: expected numbers of 1 or "
+            "more, false, and attention in the last stage alone"
+        )
+    c.fixed({"hidden_size": widths[-1]})
+    c.skip("vocabulary_map", "num_attention_heads")
+    images = codebook(c.changed({"num_embeddings": c.whole("codebook_size")}))
+    around = 5 * widths[-1] + (depth + 1) * widths[-1] + widths[0]  # of the middle, of attention, and the last
+    for before, width in zip([widths[-1], *reversed(widths)], reversed(widths), strict=False):
+        around += before + width + 2 * depth * width
+    normed = 2 * around * (narrow + 1)
+    steps = frames.bit_length() - 1  # each halves the frames
+    squeezed = latent * (36 * latent + 1) + latent * (27 * latent + 1)
+    within = 2 * (2 * latent + latent * (27 * latent + 1))
+    over_time = steps * squeezed + 2 * depth * within
+    return images + normed + over_time + 2 * 2 * narrow * latent  # the two projections are over three frames
+
+
 def _conv(before: int, width: int, kernel: int = 3) -> int:
     return width * (before * kernel * kernel + 1)
 

@@ -2,6 +2,8 @@
 
 import math
 
+import msgspec
+
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, LayerKind
 from .conformers import OF_OTHER_HEADS
@@ -17,15 +19,16 @@ SQUEEZED = (
 POSITIONAL = ("num_conv_pos_embeddings", "num_conv_pos_embedding_groups")
 OF_PRETRAINING = (
     *("num_codevectors_per_group", "num_codevector_groups", "codevector_dim", "proj_codevector_dim", "num_negatives"),
-    *("contrastive_logits_temperature", "diversity_loss_weight"),
+    *("contrastive_logits_temperature", "diversity_loss_weight", "num_ctc_classes", "num_clusters"),
     *("adapter_kernel_size", "adapter_stride", "num_adapter_layers", "output_hidden_size"),
 )
 
 
-def wav2vec(c: ConfigReader, *, squeezes: bool = False) -> Architecture:
+def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) -> Architecture:
     """Return convolutions over sound, a convolution for positions, layers over their frames, and an output over all.
 
-    `squeezes`: layers meet a share of the frames, which a projection behind them raises to all of them.
+    `places`: scores with a table of relative places, gated by the queries. `squeezes`: layers meet a share of the
+    frames, which a projection behind them raises to all of them.
     """
     hidden, every = c.whole("hidden_size"), c.whole("squeeze_factor") if squeezes else 1
     kernel, groups = (c.whole(name) for name in POSITIONAL)
@@ -39,18 +42,22 @@ def wav2vec(c: ConfigReader, *, squeezes: bool = False) -> Architecture:
     projected = 0 if squeezes and last == hidden else last * hidden
     normed = c.flag("feat_proj_layer_norm", default=True)
     batch = c.flag("conv_pos_batch_norm")  # in place of a norm of the weights
-    places, raised = hidden * (hidden // groups) * kernel, hidden * hidden * every * squeezes
+    positions, raised = hidden * (hidden // groups) * kernel, hidden * hidden * every * squeezes
     masked = any(c.value(f"mask_{axis}_prob", 0) for axis in ("time", "feature"))
     small = (2 * hidden if batch else kernel) + hidden + hidden * every * squeezes + hidden * masked
     small += 2 * last * normed + hidden * (projected > 0)
-    met = heard + (places + raised) // every
-    layer = _layer(c, hidden)
+    met = heard + (positions + raised) // every
+    layer, heads = _layer(c, hidden), c.whole("num_attention_heads")
+    table = c.whole("num_buckets") * heads if places else 0
+    if places:  # a gate of eight numbers for each query, and one a head
+        c.skip("max_bucket_distance")
+        layer = msgspec.structs.replace(layer, small=layer.small + heads + 8 * (hidden // heads + 1))
     return made(
         *(c, Traits(layer_norm=True, positions="none")),
         [layer if every == 1 else share_of(layer, hidden, hidden, every)] * c.layers(),
         tied=False,
         embeds=False,
-        beside_parameters=held + places + raised - met + small + c.whole("vocab_size"),
+        beside_parameters=held + positions + raised - met + table + small + c.whole("vocab_size"),
         beside_weights=met + projected,
         max_position_embeddings=0,
     )

@@ -14,11 +14,12 @@ import torch
 from meshwright.workload import configs
 from meshwright.workload.configs.composites import COMPOSITES
 from meshwright.workload.configs.families import RECIPES
+from meshwright.workload.configs.outputs import NO_WORDS
 from meshwright.workload.configs.reader import ALIASES, ConfigReader
 
 FILE = Path(configs.__file__).with_name("defaults.json")
-PARTS = ("text_config", "vision_config", "audio_config", "encoder_config")
-BESIDE = ("vision", "visual", "audio", "projector", "embed_vision")  # parts that no token of text passes
+PARTS = ("text_config", "vision_config", "audio_config", "encoder_config", "vq_config")
+BESIDE = ("vision", "visual", "audio", "projector", "embed_vision", "vqmodel")  # parts that no token of text passes
 ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the form of one of the library's
 # model types that the library has no code for: published counts alone tell whether they are read rightly
 STRANGERS = frozenset(
@@ -50,6 +51,7 @@ FILLED = {  # sizes without which a class computes no others
     "gemma3n/vision_config": {"architecture": "mobilenetv5_300m_enc"},
     "aya_vision/vision_config": {"num_attention_heads": 16},
     "ovis2": {"hidden_size": 4096},  # of its text model
+    "emu3": {"vocabulary_map": {"<image>": 1}},
     "esm": {"vocab_size": 33},
     "wav2vec2-bert": {"vocab_size": 64},
     "deit": {"architectures": ["DeiTForImageClassification"]},
@@ -97,6 +99,9 @@ def model(config: Mapping[str, Any]) -> torch.nn.Module:
             except ValueError as error:
                 if "Unrecognized configuration" not in str(error):
                     raise
+    if config["model_type"] in NO_WORDS:
+        with torch.device("meta"):
+            return transformers.AutoModel.from_config(made)  # type: ignore[no-any-return]
     raise LookupError(f"no model of {config['model_type']}")
 
 
@@ -148,7 +153,7 @@ def read_defaults() -> dict[str, dict[str, Any]]:
         width = getattr(getattr(made, "text_config", made), "hidden_size", 1024)
         for part, tower in (("vision_config", composite.tower), ("audio_config", composite.sound)):
             if tower is not None:
-                own = getattr(made, part, None) or made.encoder_config
+                own = getattr(made, part, None) or getattr(made, "encoder_config", None) or made.vq_config
                 values = Recording((own if kind in OWN_ENCODER else type(own)()).to_dict())
                 values |= beside
                 tower(ConfigReader({}, values, kind), width)

@@ -394,3 +394,31 @@ def test_zamba2_of_2_7_b_has_its_published_size():
     config = {"model_type": "zamba2", **sizes, "num_attention_heads": 32, "adapter_rank": 128, "vocab_size": 32000}
 
     assert architecture_of(config).architecture.parameters == pytest.approx(2.662e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("mpnet", {"relative_attention_num_buckets": 64}),
+        ("layoutlm", {"max_2d_position_embeddings": 512}),
+        ("layoutlmv3", {"has_spatial_attention_bias": False, "rel_pos_bins": 16}),
+        ("dinov3_vit", {"num_register_tokens": 4, "use_gated_mlp": True, "query_bias": False, "value_bias": False}),
+        ("wavlm", {"num_buckets": 64, "do_stable_layer_norm": True}),
+        ("unispeech", {"conv_bias": True}),
+        ("unispeech-sat", {"num_clusters": 100}),
+        ("emu3", {}),
+    ],
+)
+def test_readers_of_pages_images_sound_and_pictures_as_words_have_the_parameters_of_the_library(kind, changes):
+    pytest.importorskip("transformers")
+    config = library.base(kind) | changes
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+def test_a_page_has_more_than_nine_classes_of_a_word_behind_a_projection():
+    pytest.importorskip("transformers")
+    for count in (9, 10):
+        labels = {"id2label": {str(i): f"field {i}" for i in range(count)}}
+        config = library.base("layoutlmv3") | labels | {"architectures": ["LayoutLMv3ForTokenClassification"]}
+        assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
