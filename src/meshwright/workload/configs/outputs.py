@@ -1,5 +1,7 @@
 """Classes with another output than that of their model type: vectors alone, or classes of a sequence or of tokens."""
 
+import re
+
 import msgspec
 
 from ...units import counted
@@ -44,9 +46,15 @@ OF_ANSWERS = "an output over the first and the last token of an answer is counte
 UNSAID = "; the file names no labels (id2label)"
 
 
-def has_other_output(named: str) -> bool:
-    """Return whether a class puts out vectors or classes of text."""
-    return named.endswith(OTHERS)
+def has_other_output(named: str, kind: str) -> bool:
+    """Return whether a class puts out vectors or classes of text.
+
+    A bare model has the name of its type: BertModel, and neither GPT2DoubleHeadsModel nor Qwen2ForRewardModel.
+    """
+    if named.endswith((*OF_SEQUENCE, *OF_TOKENS)):
+        return True
+    plain = re.sub("[_-]", "", kind).removesuffix("model")
+    return re.sub("_", "", named).lower() in {f"{plain}model", f"{plain}encodermodel", "automodel"}
 
 
 def with_other_output(c: ConfigReader, kind: str, model: Architecture, named: str) -> Architecture:

@@ -19,7 +19,7 @@ from .composites import COMPOSITES
 from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
-from .outputs import BARE, NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, with_other_output
+from .outputs import NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, with_other_output
 from .published import FORMS, by_todays_names
 from .reader import ALIASES, ConfigReader, is_empty
 
@@ -107,7 +107,7 @@ def _output_of(config: Mapping[str, Any], model: Architecture, where: str) -> tu
         return (OTHERWISE.format(named=named),)
     kind, without = config["model_type"], ""
     if kind in {*POOLED, *NOT_POOLED}:
-        bare = _single(config, kind, where, named=BARE).architecture
+        bare = _single(config, kind, where, named="AutoModel").architecture
         without = f", and AutoModel reads it as one of {bare.parameters:,} parameters without that"
     return (OUTPUT.format(count=model.vocab_size, what="words" if model.embeds else "classes") + without,)
 
@@ -193,7 +193,7 @@ def _instead_of_kind(config: Mapping[str, Any]) -> str:
     given = config.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
     if isinstance(first, str) and ("For" in first or first.endswith("Model")) and not first.endswith(HEADS):
-        return (UNKNOWN_OUTPUT if has_other_output(first) else OTHER_OUTPUT).format(first=first)
+        return (UNKNOWN_OUTPUT if first.endswith(OTHERS) else OTHER_OUTPUT).format(first=first)
     return _read_as(config)
 
 
@@ -260,7 +260,7 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
         raise InputError(f"{where}: add_cross_attention: expected false: attention over another model is not counted")
     if given and kind in PAIRS and given[0].endswith("ForCausalLM"):
         raise InputError(f"{where}: architectures: {given[0]}: the decoder of a pair alone is not counted")
-    other = kind in RECIPES and given and has_other_output(given[0])
+    other = kind in RECIPES and given and has_other_output(given[0], kind)
     if given and not given[0].endswith(HEADS) and not other and not allow_unknown:
         raise InputError(f"{where}: architectures: {OTHER_OUTPUT.format(first=given[0])}")
 
@@ -269,7 +269,7 @@ def _single(config: Mapping[str, Any], kind: str, where: str, *, named: str = ""
     reader = ConfigReader(by_todays_names(config, kind), config_defaults().get(kind, {}), where)
     try:
         architecture = RECIPES[kind](reader)
-        if has_other_output(named):
+        if has_other_output(named, kind):
             architecture = with_other_output(reader, kind, architecture, named)
     except (ValueError, OverflowError, InputError) as error:
         raise type(error)(f"{error}{_of_defaults(reader, str(error))}") from None

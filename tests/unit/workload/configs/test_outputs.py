@@ -72,6 +72,12 @@ def test_the_decoders_side_of_a_pair_and_classes_of_images_are_refused_by_their_
             architecture_of({"model_type": kind, "architectures": [named]})
 
 
+@pytest.mark.parametrize(("kind", "named"), [("gpt2", "GPT2DoubleHeadsModel"), ("qwen2", "Qwen2ForRewardModel")])
+def test_a_name_that_ends_like_a_bare_model_and_is_another_class_is_refused(kind, named):
+    with pytest.raises(InputError, match=f"{named} has another output"):
+        architecture_of({"model_type": kind, "architectures": [named]})
+
+
 def test_a_gated_network_of_dinov2_is_two_thirds_as_wide():
     pytest.importorskip("transformers")
     config = library.base("dinov2") | {"use_swiglu_ffn": True}
