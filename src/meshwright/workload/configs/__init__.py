@@ -11,7 +11,8 @@ outputs     classes with another output than that of their type: vectors, classe
 published   files under other keys than those of the library's class for the same model
 remote      decoders whose code lies beside their weights
 composites  text models with encoders: vision, vision_of_2026, vision_joined, sound
-reader      the keys of one file; ignored: keys that change no size; defaults.json: what classes assume
+reader      the keys of one file; ignored: keys that change no size; defaults.json: what classes assume;
+            names.json: which of the names of the same size a class takes
 """
 
 from .read import Described, architecture_of, model_types

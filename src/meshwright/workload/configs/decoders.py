@@ -81,6 +81,7 @@ def made(c: ConfigReader, traits: Traits, layers: list[LayerKind], **more: Any) 
     """Return an architecture of these layers, with the embedding, the output and the last norm around them."""
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     positions = c.whole("max_position_embeddings", 0)
+    c.skip(*(() if traits.positions == "learned" else ("max_position_embeddings",)))
     beside = traits.extra_positions * hidden + vocab * switch(c, traits.head_bias)
     norm = hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
     beside += norm * traits.embedding_norm + norm - hidden * (2 if traits.layer_norm else 1)
@@ -312,6 +313,7 @@ def experts_of(c: ConfigReader, traits: Traits, *, gated: bool) -> Experts:
     if not width:
         raise ValueError(f"{c.found('expert_size')}: expected 1 or more, got {width}")
     c.skip("intermediate_size")
+    c.repeats("expert_size", width)
     shared = _shared(c, width, traits)
     top = c.whole("experts_per_token")
     if traits.top not in {0, top}:
@@ -368,6 +370,7 @@ def _after_first(c: ConfigReader, count: int, first_dense: int) -> list[bool]:
         c.skip("first_k_dense_replace")
         return [item == 1 for item in listed]
     first, every = c.whole("first_k_dense_replace", first_dense), c.whole("moe_layer_freq", 1)
+    c.repeats("first_k_dense_replace", first)
     return [i >= first and i % max(every, 1) == 0 for i in range(count)]
 
 

@@ -60,6 +60,13 @@ def config_defaults() -> dict[str, dict[str, Any]]:
     return found
 
 
+@functools.cache
+def config_names() -> dict[str, list[str]]:
+    """Return which of the names of the same size the configuration class of each model type takes."""
+    found: dict[str, list[str]] = json.loads(resources.files(__package__).joinpath("names.json").read_text("utf-8"))
+    return found
+
+
 def architecture_of(
     config: Mapping[str, Any], *, name: str = "", where: str = "config.json", allow_unknown: bool = False
 ) -> Described:
@@ -266,7 +273,8 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
 
 
 def _single(config: Mapping[str, Any], kind: str, where: str, *, named: str = "") -> Described:
-    reader = ConfigReader(by_todays_names(config, kind), config_defaults().get(kind, {}), where)
+    usual, names = config_defaults().get(kind, {}), config_names().get(kind)
+    reader = ConfigReader(by_todays_names(config, kind), usual, where, names)
     try:
         architecture = RECIPES[kind](reader)
         if has_other_output(named, kind):
@@ -274,7 +282,8 @@ def _single(config: Mapping[str, Any], kind: str, where: str, *, named: str = ""
     except (ValueError, OverflowError, InputError) as error:
         raise type(error)(f"{error}{_of_defaults(reader, str(error))}") from None
     unknown = reader.unknown()
-    return Described(architecture, tuple(reader.assumed), tuple(unknown), _meant(unknown, reader))
+    assumed = (*reader.assumed, *reader.otherwise())
+    return Described(architecture, assumed, tuple(unknown), _meant(unknown, reader))
 
 
 def _of_defaults(reader: ConfigReader, fault: str) -> str:
@@ -284,8 +293,11 @@ def _of_defaults(reader: ConfigReader, fault: str) -> str:
 
 
 def _meant(unknown: list[str], reader: ConfigReader) -> str:
-    """Return a hint of the key that the first unknown one is written much like; nothing where none is."""
-    close = difflib.get_close_matches(unknown[0], reader.used, n=1, cutoff=0.8) if unknown else []
+    """Return a hint of the key that the first unknown one may stand for; nothing where none is like it."""
+    if not unknown:
+        return ""
+    same = [key for name, keys in ALIASES.items() if unknown[0] in keys for key in reader.keys(name)]
+    close = same or difflib.get_close_matches(unknown[0], reader.used, n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else ""
 
 

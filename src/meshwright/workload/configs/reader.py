@@ -14,7 +14,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "dff", "hidden_dim"),
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
     "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"),
-    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "num_query_groups"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "num_query_groups", "n_head_kv"),
     "head_dim": ("head_dim", "attention_head_dim"),
     "max_position_embeddings": (
         *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "model_max_length"),
@@ -37,6 +37,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "tied": ("tie_word_embeddings",),
     "channels": ("num_channels", "in_channels"),  # of an image
 }
+OTHERWISE = "{read} = {size} is read; {key} = {value}, which the class passes over, says otherwise"
+OF_FILES = frozenset({"num_nextn_predict_layers"})  # what a file says of layers that its class leaves out
 SHARING = re.compile("tie|share|no_")
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 MOST = 2**40
@@ -45,11 +47,14 @@ MOST = 2**40
 class ConfigReader:
     """Sizes by name: what the config says, else the default of its model type.
 
-    `assumed` collects the sizes that came from defaults, `used` the keys that were read.
+    `assumed` collects the sizes that came from defaults, `used` the keys that were read. `names`: the keys of ALIASES
+    that the class takes; another one says nothing to it. None: all of them (no class is known).
     """
 
-    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any], where: str) -> None:
-        self._config, self._defaults, self.where = config, defaults, where
+    def __init__(
+        self, config: Mapping[str, Any], defaults: Mapping[str, Any], where: str, names: Sequence[str] | None = None
+    ) -> None:
+        self._config, self._defaults, self.where, self._names = config, defaults, where, names
         self.used: set[str] = set()
         self.assumed: list[str] = []
         self._parts: dict[str, ConfigReader] = {}  # of objects inside
@@ -61,7 +66,7 @@ class ConfigReader:
 
         Where the config says null it is `default`.
         """
-        keys = ALIASES.get(name, (name,))
+        keys = self.keys(name)
         given = [key for key in keys if self._config.get(key) is not None]
         self.used.update(given)
         if given:
@@ -160,7 +165,8 @@ class ConfigReader:
 
     def changed(self, values: Mapping[str, Any]) -> "ConfigReader":
         """Return a reader that finds some values in place of those of the config, and knows what this one read."""
-        other = ConfigReader({**self._config, **values}, self._defaults, self.where)
+        names = None if self._names is None else (*self._names, *values)
+        other = ConfigReader({**self._config, **values}, self._defaults, self.where, names)
         other.used, other.assumed = self.used, self.assumed
         return other
 
@@ -184,7 +190,7 @@ class ConfigReader:
         """Return the reader of one layer, of which `per_layer_config` may say values of its own."""
         if place not in self._layers:
             other = self.changed(self.of_layers().get(place, {}))
-            other.used = set()
+            other.used, other._names = set(), self._names
             self._layers[place] = other
         return self._layers[place]
 
@@ -205,26 +211,35 @@ class ConfigReader:
 
     def skip(self, *names: str) -> None:
         """Take keys as understood: they change no size in this model type."""
-        self.used.update(key for name in names for key in self.keys(name))
+        self.used.update(key for name in names for key in ALIASES.get(name, (name,)))
+
+    def repeats(self, name: str, size: int) -> None:
+        """Take the keys of a name as understood that say a size which stands under another name."""
+        self.used.update(key for key in ALIASES[name] if key in self._config and _same(self._config[key], size))
 
     def fixed(self, expected: Mapping[str, Any]) -> None:
         """Take keys as understood that hold what the class does anyway; InputError at one with another value."""
         for key, value in expected.items():
-            if self.value(key, value) != value:
+            said = self.value(key, value) if self.keys(key) else self.alone(key)
+            self.used.add(key)
+            if said not in (None, value):
                 raise InputError(
                     f"{self.where}: {key}: expected {value!r}, as the class has it, got {self.alone(key)!r}"
                 )
 
     def keys(self, name: str) -> tuple[str, ...]:
         """Return the keys that a name may stand under."""
-        return ALIASES.get(name, (name,))
+        keys = ALIASES.get(name, (name,))
+        if self._names is None or len(keys) == 1 or name in OF_FILES:
+            return keys
+        return tuple(key for key in keys if key in self._names)
 
     def found(self, name: str) -> str:
         """Return the key under which the config has a name."""
         return next((key for key in self.keys(name) if self._config.get(key) is not None), name)
 
     def _repeated(self) -> set[str]:
-        """Return the keys of heads that say no more than the width and the number of heads do."""
+        """Return the keys that say no more than others do: of heads what follows from the width, and other names."""
         hidden, heads = (
             next((self._config[key] for key in self.keys(name) if type(self._config.get(key)) is int), 0)
             for name in ("hidden_size", "num_attention_heads")
@@ -233,7 +248,25 @@ class ConfigReader:
             **dict.fromkeys((*ALIASES["head_dim"], "attention_head_size"), hidden / heads if heads else 0),
             **dict.fromkeys(ALIASES["num_key_value_heads"], heads),
         }
-        return {key for key, value in said.items() if value and self._config.get(key) == value}
+        repeated = {key for key, value in said.items() if value and self._config.get(key) == value}
+        return repeated | {other for other, _ in self._other_names()}
+
+    def _other_names(self) -> list[tuple[str, str]]:
+        """Return the keys that the class passes over, each with the one of the same size that was read."""
+        found = []
+        for name, keys in ALIASES.items():
+            own, read = self.keys(name), self.found(name)
+            if read in own and read in self.used and self._config.get(read) is not None:
+                found += [(key, read) for key in keys if key not in own and self._config.get(key) is not None]
+        return found
+
+    def otherwise(self) -> list[str]:
+        """Return what keys say that the class passes over, where it is another size than the one that was read."""
+        return [
+            OTHERWISE.format(key=key, value=self._config[key], read=read, size=self._config[read])
+            for key, read in self._other_names()
+            if not _same(self._config[key], self._config[read])
+        ]
 
     def unknown(self) -> list[str]:
         """Return the keys that were neither read nor known to change no size.
@@ -257,6 +290,12 @@ class ConfigReader:
             and not is_ignored(key)
             and not (is_empty(value) and not (value is False and SHARING.match(key)))
         ]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values say the same size; a list says it of each layer."""
+    sizes = [each for value in (one, other) for each in (value if isinstance(value, list) else [value])]
+    return all(size == sizes[0] for size in sizes)
 
 
 def is_empty(value: Any) -> bool:

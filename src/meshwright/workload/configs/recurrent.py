@@ -66,8 +66,7 @@ def xlstm(c: ConfigReader) -> Architecture:
         raise ValueError("embedding_dim, num_blocks: expected hidden_size and num_hidden_layers")
     if c.flag("tied"):
         raise ValueError("tie_word_embeddings: expected false: its class has an output of its own")
-    if c.given("head_dim") and c.whole("head_dim") * heads != values:
-        raise ValueError(f"head_dim: expected {values // heads}, the width of values / num_heads")
+    c.fixed({"head_dim": values // heads})
     if c.whole("mlstm_round_up_to_multiple_of", 64) != 64:
         raise ValueError("mlstm_round_up_to_multiple_of: expected 64, which its class takes")
     if c.flag("add_post_blocks_norm", default=last) != last:

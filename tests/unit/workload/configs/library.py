@@ -1,6 +1,6 @@
 """The answers of the library `transformers`: models of its own classes without memory, and the defaults of their keys.
 
-python -m tests.unit.workload.configs.library    writes defaults.json anew
+python -m tests.unit.workload.configs.library    writes defaults.json and names.json anew
 """
 
 import json
@@ -18,6 +18,7 @@ from meshwright.workload.configs.outputs import NO_WORDS
 from meshwright.workload.configs.reader import ALIASES, ConfigReader
 
 FILE = Path(configs.__file__).with_name("defaults.json")
+NAMES = FILE.with_name("names.json")
 PARTS = ("text_config", "vision_config", "audio_config", "encoder_config", "vq_config")
 BESIDE = ("vision", "visual", "audio", "projector", "embed_vision", "vqmodel")  # parts that no token of text passes
 ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the form of one of the library's
@@ -275,6 +276,39 @@ def _asked(values: Recording, but: set[str]) -> dict[str, Any]:
     }
 
 
+def read_names() -> dict[str, list[str]]:
+    """Return which of the keys that families name the same sizes by the class of a model type takes."""
+    found = {}
+    for kind in sorted(RECIPES.keys() - STRANGERS):
+        made = configuration(usual := {"model_type": kind, **FILLED.get(kind, {})})
+        plain = made.to_dict()
+        own = {*plain, *type(made).attribute_map}
+        found[kind] = [
+            key
+            for keys in ALIASES.values()
+            for key in keys
+            if len(keys) > 1 and (key in own or _takes(usual, key, plain))
+        ]
+    return found
+
+
+def _takes(usual: dict[str, Any], key: str, plain: Mapping[str, Any]) -> bool:
+    """Return whether a class has other values, or its model other weights, for a key that is none of its own."""
+    try:
+        other = configuration(usual | {key: 192}).to_dict()
+    except Exception:  # a size that does not fit the others was taken
+        return True
+    if any(value != plain.get(name) for name, value in other.items() if name != key):
+        return True
+    if key != "head_dim":  # of which a model may ask a configuration that knows no such key
+        return False
+    try:
+        return parameters(model(base(usual["model_type"]))) != parameters(model(base(usual["model_type"]) | {key: 192}))
+    except Exception:  # built as a part of others alone, or not with these sizes
+        return True
+
+
 if __name__ == "__main__":
-    text = ",\n".join(f"{json.dumps(kind)}: {json.dumps(values)}" for kind, values in read_defaults().items())
-    FILE.write_text("{\n" + text + "\n}\n", "utf-8")
+    for file, found in ((FILE, read_defaults()), (NAMES, read_names())):
+        text = ",\n".join(f"{json.dumps(kind)}: {json.dumps(values)}" for kind, values in found.items())
+        file.write_text("{\n" + text + "\n}\n", "utf-8")

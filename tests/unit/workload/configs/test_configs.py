@@ -316,9 +316,9 @@ def test_experts_are_where_a_list_of_zeros_and_ones_says():
         ({"mlp_expansion": {"a": 1}}, "mlp_expansion: not understood"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures"),
         ({"hidden_size": None}, "hidden_size: expected a whole number, got null"),
-        ({"n_embd": 4096}, "hidden_size and n_embd: expected one value"),
+        ({"model_type": "xglm", "hidden_size": 4096, "d_model": 2048}, "hidden_size and d_model: expected one value"),
         ({"layer_types": ["linear_attention"] * 80}, "layer_types: expected .* got 'linear_attention'"),
-        ({"model_type": "mixtral", "moe_intermediate_size": 0}, "moe_intermediate_size: expected 1 or more"),
+        ({"model_type": "qwen3_moe", "moe_intermediate_size": 0}, "moe_intermediate_size: expected 1 or more"),
         ({"head_dim": 0}, "head_dim: expected 1 or more"),
     ],
 )
@@ -476,7 +476,8 @@ def test_networks_of_gemma_3n_have_the_width_of_its_class_where_none_is_said():
 
 PARALLEL = {"use_parallel_block": True, "use_embedding_sharing": True, "layer_switch": 4, "use_gated_activation": True}
 SHARED_KEYS = {"cla_share_factor": 2, "use_cla": False, "n_group": False, "dense_list": [512, 0]}
-HUNYUAN = {"hidden_size": 512, "num_experts": 4, "moe_topk": [2] * 4, "moe_intermediate_size": [256] * 4}
+HUNYUAN = {"hidden_size": 512, "num_experts": 4, "moe_topk": [2] * 4, "intermediate_size": 256}
+HUNYUAN |= {"moe_intermediate_size": [256] * 4}
 
 
 @pytest.mark.parametrize(

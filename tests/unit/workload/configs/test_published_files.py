@@ -1,5 +1,7 @@
 """config.json files as they are published: keys of other code, encoders of another type, types without a class."""
 
+import json
+
 import pytest
 
 from meshwright.errors import InputError
@@ -477,3 +479,42 @@ def test_of_a_network_of_convolutions_it_is_said_that_it_is_none_of_attention_an
         architecture_of(config | {"num_heads": 4})
     with pytest.raises(InputError, match="strange is not known .*heads for each of several stages"):
         architecture_of(config | {"num_heads": [2, 4]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "meant"),
+    [
+        ("llama", "n_layer", "num_hidden_layers"),
+        ("bloom", "n_inner", ""),
+        ("deepseek_v3", "shared_expert_intermediate_size", ""),
+        ("deepseek_v3", "num_dense_layers", "first_k_dense_replace"),
+        ("mixtral", "moe_intermediate_size", ""),
+        ("glm4_moe_lite", "first_k_dense_replace", ""),
+    ],
+)
+def test_a_name_of_a_size_that_the_class_does_not_take_is_refused_with_the_one_that_it_takes(kind, key, meant):
+    with pytest.raises(InputError, match=f"{key}: not understood for model_type {kind}.*{meant}"):
+        architecture_of({"model_type": kind, key: 6})
+
+
+@pytest.mark.parametrize(
+    ("kind", "read", "other"),
+    [
+        ("gpt_oss", {"num_experts_per_tok": 2}, {"experts_per_token": 4}),
+        ("falcon", {"num_kv_heads": 71, "new_decoder_architecture": True}, {"n_head_kv": 8}),
+        ("llama", {"max_position_embeddings": 4096}, {"max_sequence_length": 16384}),
+    ],
+)
+def test_of_two_names_the_class_takes_its_own_and_what_the_other_says_is_told(kind, read, other):
+    plain, found = (architecture_of(library.base(kind) | read | more) for more in ({}, other))
+
+    assert found.architecture == plain.architecture
+    ((key, size), (beside, value)) = next(iter(read.items())), next(iter(other.items()))
+    told = f"{key} = {size} is read; {beside} = {value}, which the class passes over, says otherwise"
+    assert told in found.assumed and told not in plain.assumed
+
+
+@pytest.mark.slow
+def test_the_names_of_sizes_are_those_that_the_librarys_classes_take():
+    pytest.importorskip("transformers")
+    assert json.loads(library.NAMES.read_text("utf-8")) == library.read_names()
