@@ -15,6 +15,7 @@ WHOLE = frozenset({"full_attention", "full", "attention", "global"})
 WINDOWED = frozenset({"sliding_attention", "sliding", "local", "swa"})
 INDEXED = frozenset({"indexed_attention", "deepseek_sparse_attention"})
 CHUNKED = frozenset({"chunked_attention"})
+LEARNED = {"xielu": 2, "prelu": 1}  # numbers that an activation function learns
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Traits:
     norm_weights: bool = True  # norms without any parameters: False
     norm_bias: bool | None = None  # None: as layer_norm
     norms: int = 2  # of the residual stream, a layer
+    one_norm: Switch = False  # one less: attention and network read the same
     post_norms: Switch = False  # two more behind attention and network
     expert_norm: bool = False  # one more behind the experts
     inner_norms: bool = False  # one before each output projection, as wide as what enters it
@@ -415,14 +417,20 @@ def _norm_bias(traits: Traits) -> bool:
 def _small(c: ConfigReader, traits: Traits, mixer: Mixer | None, network: Network | None) -> int:
     """Return norms and biases of one layer."""
     hidden = c.whole("hidden_size")
-    norms = traits.norms + 2 * switch(c, traits.post_norms) + (traits.expert_norm and isinstance(network, Experts))
+    norms = (
+        traits.norms
+        - switch(c, traits.one_norm)
+        + 2 * switch(c, traits.post_norms)
+        + (traits.expert_norm and isinstance(network, Experts))
+    )
     found = norms * hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
     if traits.inner_norms and mixer is not None and isinstance(network, Dense):
         found += mixer.out_width + network.width
     if isinstance(mixer, Attention):
         queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
         found += (queries + 2 * keys) * switch(c, traits.qkv_bias) + hidden * switch(c, traits.out_bias)
-        found += 2 * mixer.head_dim * switch(c, traits.head_norms) + (queries + keys) * switch(c, traits.wide_norms)
+        found += 2 * mixer.head_dim * (1 + _norm_bias(traits)) * switch(c, traits.head_norms)
+        found += (queries + keys) * switch(c, traits.wide_norms)
         found += mixer.heads * traits.sinks
     elif isinstance(mixer, Latent):
         found += mixer.q_rank + mixer.kv_rank + 2 * mixer.index_dim
@@ -431,6 +439,7 @@ def _small(c: ConfigReader, traits: Traits, mixer: Mixer | None, network: Networ
     biased = switch(c, traits.network_bias)
     if isinstance(network, Dense):
         found += (network.width * (2 if network.gated else 1) + hidden) * biased
+        found += LEARNED.get(c.value("hidden_act"), 0)
     elif isinstance(network, Experts):
         found += network.count * traits.router_bias
         found += (network.shared * (2 if network.gated else 1) + hidden) * (biased and network.shared > 0)

@@ -44,6 +44,11 @@ HUNYUAN = (
     *("pool_type", "use_mixed_mlp_moe", "use_qk_norm", "use_rotary_pos_emb", "org_vocab_size", "num_media_embeds"),
     *("dense_list", "anyres_pooling_size"),  # of a classifier, and of images
 )
+# keys of BLOOM's files, which are those of the program that trained it
+BLOOM = (
+    *("masked_softmax_fusion", "bias_dropout_fusion", "skip_bias_add", "skip_bias_add_qkv", "offset_alibi"),
+    *("slow_but_exact", "apply_residual_connection_post_layernorm", "seq_length"),
+)
 DEEPSEEK = Traits(latent=True, experts="after_first", network_bias=False)
 
 DECODERS: dict[str, Traits] = {
@@ -147,14 +152,15 @@ DECODERS: dict[str, Traits] = {
         out_bias=False,
         network_bias=False,
         wide_norms=("qk_layernorm",),
+        one_norm=("use_parallel_residual",),
     ),
     "nemotron": Traits(layer_norm=True, gated=False),
     **dict.fromkeys(("gpt2", "gpt-sw3"), _old(tied=True, positions="learned")),
     "gpt_neox": _old(qkv_bias=("attention_bias",), out_bias=("attention_bias",), passed=("use_parallel_residual",)),
     "gptj": _old(qkv_bias=False, out_bias=False, norms=1, head_bias=True),
     "codegen": _old(qkv_bias=False, out_bias=False, norms=1, head_bias=True),
-    "bloom": _old(tied=True, positions="alibi", embedding_norm=True),
-    "phi": _old(norms=1, head_bias=True),
+    "bloom": _old(tied=True, positions="alibi", embedding_norm=True, passed=BLOOM),
+    "phi": _old(norms=1, head_bias=True, head_norms=("qk_layernorm",)),
     "persimmon": _old(head_norms=("qk_layernorm",)),
     "xglm": _old(tied=True, positions="none"),
     "ctrl": _old(tied=True, positions="none", head_bias=True),
@@ -202,6 +208,15 @@ DECODERS: dict[str, Traits] = {
     "glm4_moe": Traits(experts="after_first", head_norms=("use_qk_norm",), out_bias=False, network_bias=False),
     "dots1": Traits(experts="after_first", head_norms=True, network_bias=False),
     "solar_open": Traits(experts="after_first", network_bias=False),
+    # Ling 1 and 1.5 (inclusionAI/Ling:models/modeling_bailing_moe.py)
+    "bailing_moe": Traits(
+        experts="after_first",
+        qkv_bias=("use_qkv_bias",),
+        out_bias=False,
+        network_bias=False,
+        fixed=(("use_bias", False),),
+        passed=("norm_head", "norm_softmax"),
+    ),
     # Ling 2.0 and Ring 2.0 (inclusionAI/Ling-V2:models/modeling_bailing_moe_v2.py)
     "bailing_moe_v2": Traits(
         experts="after_first",

@@ -124,3 +124,30 @@ FORMS: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "minicpmv4_7": ("minicpmv4_7", without_patches),
     "ovis2": ("ovis2", with_own_widths),
 }
+
+
+FALCON = {"n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+# former names of model types, with what their classes had that today's has by a key, and the former names of keys
+FORMER: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
+    "RefinedWebModel": ("falcon", {}, FALCON),
+    "RefinedWeb": ("falcon", {"new_decoder_architecture": True}, FALCON | {"n_head_kv": "num_kv_heads"}),
+}
+# types whose files name the class of another
+OF_CLASS = {("bailing_moe", "BailingMoeV2ForCausalLM"): "bailing_moe_v2"}
+READ_AS = "model_type {kind} of {named} is read as {found}"
+
+
+def under_todays_type(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return a file under the model type that is known for its former type or its class, and what to say of that."""
+    kind, given = config.get("model_type"), config.get("architectures")
+    named = given[0] if isinstance(given, list) and given and isinstance(given[0], str) else "no class"
+    if not isinstance(kind, str):
+        return config, ()
+    found, more, names = FORMER.get(kind, (OF_CLASS.get((kind, named), kind), {}, {}))
+    if found == kind:
+        return config, ()
+    today = dict(config)
+    for other, name in names.items():
+        if other in today and today.setdefault(name, today[other]) == today[other]:
+            del today[other]
+    return today | more | {"model_type": found}, (READ_AS.format(kind=kind, named=named, found=found),)

@@ -20,7 +20,7 @@ from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
 from .outputs import NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, with_other_output
-from .published import FORMS, by_todays_names
+from .published import FORMS, by_todays_names, under_todays_type
 from .reader import ALIASES, ConfigReader, is_empty
 
 HEADS = (
@@ -75,6 +75,7 @@ def architecture_of(
     Raises InputError naming an unknown model type, or a key that is wrong, missing, or not understood (unless
     `allow_unknown`, which passes over such keys and lists them).
     """
+    config, told = under_todays_type(config)
     kind = _model_type(config, where, alone=allow_unknown)
     _check_head(config, kind, where, allow_unknown=allow_unknown)
     try:
@@ -89,7 +90,8 @@ def architecture_of(
         )
     _refuse_huge(msgspec.to_builtins(found.architecture), where)
     named = msgspec.structs.replace(found.architecture, name=name)
-    assumed = (*found.assumed, *_quantized(config), *_output_of(config, named, where))
+    told = told or _own_code(config, kind)
+    assumed = (*told, *found.assumed, *_quantized(config), *_output_of(config, named, where))
     return found._replace(architecture=named, assumed=assumed)
 
 
@@ -175,6 +177,8 @@ OTHER_OUTPUT = (
     f"{', '.join((*HEADS, *OTHERS))}; plan --params takes a size"
 )
 UNKNOWN_OUTPUT = "{first} may have another output than a language model; plan --params takes a size"
+OWN_CODE = "the code of {first}, which lies beside the weights, is not read; plan --params takes a size"
+COUNTED_AS = "{named} (auto_map) is counted as a {kind}: what that code has beside it is not"
 NO_HEADS = (
     "its keys are of images, and none is of attention, such as num_attention_heads: of networks of convolutions "
     "resnet alone is counted; plan --params takes a size"
@@ -200,8 +204,29 @@ def _instead_of_kind(config: Mapping[str, Any]) -> str:
     given = config.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
     if isinstance(first, str) and ("For" in first or first.endswith("Model")) and not first.endswith(HEADS):
-        return (UNKNOWN_OUTPUT if first.endswith(OTHERS) else OTHER_OUTPUT).format(first=first)
+        return _other_output(config, first)
     return _read_as(config)
+
+
+def _other_output(config: Mapping[str, Any], first: str) -> str:
+    """Return why a class is not counted: its code is its own, or it puts out something else."""
+    own = any(str(named).endswith(f".{first}") for named in _auto_map(config).values())
+    if own and ("ForCausalLM" in first or "For" not in first):
+        return OWN_CODE.format(first=first)
+    return (UNKNOWN_OUTPUT if first.endswith(OTHERS) else OTHER_OUTPUT).format(first=first)
+
+
+def _own_code(config: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """Return that the class of a file is one of code beside its weights, whose name is that of no type."""
+    named = str(_auto_map(config).get("AutoModelForCausalLM") or "")
+    plain = re.sub(f"({'|'.join(HEADS)})$", "", named.rpartition(".")[2]).lower().replace("_", "")
+    known = {re.sub("[_-]|text$", "", name) for name in model_types()}
+    return (COUNTED_AS.format(named=named, kind=kind),) if plain and plain not in known else ()
+
+
+def _auto_map(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = config.get("auto_map")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _read_as(config: Mapping[str, Any]) -> str:
@@ -269,7 +294,7 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
         raise InputError(f"{where}: architectures: {given[0]}: the decoder of a pair alone is not counted")
     other = kind in RECIPES and given and has_other_output(given[0], kind)
     if given and not given[0].endswith(HEADS) and not other and not allow_unknown:
-        raise InputError(f"{where}: architectures: {OTHER_OUTPUT.format(first=given[0])}")
+        raise InputError(f"{where}: architectures: {_other_output(config, given[0])}")
 
 
 def _single(config: Mapping[str, Any], kind: str, where: str, *, named: str = "") -> Described:

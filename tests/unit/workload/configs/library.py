@@ -25,7 +25,16 @@ ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the
 # model types that the library has no code for: published counts alone tell whether they are read rightly
 STRANGERS = frozenset(
     {
-        *("bailing_moe_v2", "minimax_m1", "minimax_text_01", "internlm2", "baichuan", "chatglm", "arctic"),
+        *(
+            "bailing_moe",
+            "bailing_moe_v2",
+            "minimax_m1",
+            "minimax_text_01",
+            "internlm2",
+            "baichuan",
+            "chatglm",
+            "arctic",
+        ),
         *("phi3small", "kimi_vl", "phi4mm"),
         "perception_lm",  # whose encoder lies in timm
     }

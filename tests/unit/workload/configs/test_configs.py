@@ -476,8 +476,7 @@ def test_networks_of_gemma_3n_have_the_width_of_its_class_where_none_is_said():
 
 PARALLEL = {"use_parallel_block": True, "use_embedding_sharing": True, "layer_switch": 4, "use_gated_activation": True}
 SHARED_KEYS = {"cla_share_factor": 2, "use_cla": False, "n_group": False, "dense_list": [512, 0]}
-HUNYUAN = {"hidden_size": 512, "num_experts": 4, "moe_topk": [2] * 4, "intermediate_size": 256}
-HUNYUAN |= {"moe_intermediate_size": [256] * 4}
+HUNYUAN = {"num_experts": 4, "moe_topk": [2] * 4, "intermediate_size": 256, "moe_intermediate_size": [256] * 4}
 
 
 @pytest.mark.parametrize(
