@@ -204,16 +204,14 @@ def _instead_of_kind(config: Mapping[str, Any]) -> str:
     given = config.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
     if isinstance(first, str) and ("For" in first or first.endswith("Model")) and not first.endswith(HEADS):
-        return _other_output(config, first)
+        return _other_output(config, first, UNKNOWN_OUTPUT if first.endswith(OTHERS) else OTHER_OUTPUT)
     return _read_as(config)
 
 
-def _other_output(config: Mapping[str, Any], first: str) -> str:
+def _other_output(config: Mapping[str, Any], first: str, otherwise: str = OTHER_OUTPUT) -> str:
     """Return why a class is not counted: its code is its own, or it puts out something else."""
     own = any(str(named).endswith(f".{first}") for named in _auto_map(config).values())
-    if own and ("ForCausalLM" in first or "For" not in first):
-        return OWN_CODE.format(first=first)
-    return (UNKNOWN_OUTPUT if first.endswith(OTHERS) else OTHER_OUTPUT).format(first=first)
+    return (OWN_CODE if own and ("ForCausalLM" in first or "For" not in first) else otherwise).format(first=first)
 
 
 def _own_code(config: Mapping[str, Any], kind: str) -> tuple[str, ...]:

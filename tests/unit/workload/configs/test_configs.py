@@ -314,7 +314,7 @@ def test_experts_are_where_a_list_of_zeros_and_ones_says():
         ({"model_type": None}, "model_type: missing"),
         ({"moe_intermediate_size": 1408}, "moe_intermediate_size: not understood for model_type llama"),
         ({"mlp_expansion": {"a": 1}}, "mlp_expansion: not understood"),
-        ({"architectures": ["LlamaForSequenceClassification"]}, "architectures"),
+        ({"architectures": ["LlamaForDepthEstimation"]}, "architectures"),
         ({"hidden_size": None}, "hidden_size: expected a whole number, got null"),
         ({"model_type": "xglm", "hidden_size": 4096, "d_model": 2048}, "hidden_size and d_model: expected one value"),
         ({"layer_types": ["linear_attention"] * 80}, "layer_types: expected .* got 'linear_attention'"),
