@@ -12,6 +12,7 @@ from ..nouns.where import Where
 from ..nouns.world import MOST_RANKS
 from ..ranks.hosts import SWITCH_PORT
 from ..text.lines import LogMessage
+from .pod_containers import Container, containers_of
 from .pods import Pod, all_completed, described_pods, pod_of_event
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
@@ -179,7 +180,7 @@ def read(messages: list[LogMessage]) -> list[Fact]:
     named = ""  # the GPU of a notice that the driver spreads over three lines
     ends = False  # srun ends the step: who is killed from here on is killed by it
     server: re.Match[str] | None = None  # it ends itself; what its watchdog says of why, `servers` reads
-    described = described_pods(messages)
+    described, containers = described_pods(messages), containers_of(messages)
     for place, message in enumerate(messages):
         text = message.text
         if not any(word in text for word in _MAY_TELL):
@@ -201,7 +202,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         by_slurm = list(_slurm(message, text))
         found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
         server = server or _SERVER_ENDS.search(text)
-        around = _kubernetes(message, text, described.get(place) or pod_of_event(text))
+        pod = described.get(place) or pod_of_event(text)
+        around = _kubernetes(message, text, pod, containers.get(place, Container()))
         if not (server and server["after"]):
             found += [replace(f, follows=True) if server and _is_killed(f) else f for f in around]
     found += _of_pod(messages)
@@ -385,7 +387,10 @@ def _slurm(message: LogMessage, text: str) -> Iterator[Fact]:
         yield Failure(kind="killed", what=f"node {host} failed", host=host, where=where, is_general=True)
 
 
-def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
+def _kubernetes(message: LogMessage, text: str, pod: Pod, container: Container) -> Iterator[Fact]:
+    if container.trains is False:
+        return  # it stands beside the one that trains
+    pod = pod if container.trains else Pod(pod.name)
     where, low, told = message.where.by(pod.rank), _EVICTED.search(text), _KUBERNETES.search(text)
     kind, what = "killed", ""
     if "OOMKilled" in text:
@@ -398,6 +403,8 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
     elif (code := _EXIT_CODE.match(text)) and int(code.group("code")) - 128 in _KILLING:
         what = f"Kubernetes: a container ended by signal {int(code.group('code')) - 128}"
     if what:
+        of = [f"{noun} {name}" for noun, name in (("container", container.name), ("pod", pod.name)) if name]
+        what += f": {' of '.join(of)}" if of else ""
         is_general = kind == "killed" and _TAKEN.search(what) is not None
         yield Failure(kind=kind, what=what, rank=pod.rank, pod=pod.name, where=where, is_general=is_general)
     elif match := _SHELL.search(text):
