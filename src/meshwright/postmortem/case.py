@@ -48,7 +48,8 @@ def verdict_in_call(
         waiting=tuple(rank for rank in told.waiting if rank not in ranks),
         evidence=in_time((*lines, *told.evidence), ranks),
         missing=told.missing if missing is None else missing,
-        next=next_steps(kind, told.operation, because),
+        next=next_steps(kind, told.operation, because, blames=bool(ranks)),
+        silent=told.silent and bool(ranks) and set(ranks) <= set(told.blamed),
     )
 
 

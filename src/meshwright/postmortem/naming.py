@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from .nouns.facts import DesyncReport, Exit, Fact, Failure, StackTrace, Timeout, of
 from .nouns.identities import OwnCallFailed
 from .nouns.position import HangPosition
-from .nouns.verdict import Verdict, shortened
+from .nouns.verdict import Verdict, next_steps, shortened
 from .nouns.world import A_HOST, ranks_seen, world_of
 from .positions.stack_positions import WAITS, stand_of
 from .ranks.exits import CLOCKS_S
@@ -49,7 +49,10 @@ def named(
     lacks = tuple(f"the log or flight record of rank {rank}" for rank in verdict.blamed)
     missing = tuple(dict.fromkeys((*verdict.missing, *lacks)))
     because = f"{verdict.because}; {doubt}, so that nobody can be named"
-    return replace(verdict, rank=None, ranks=(), unknown=True, because=because, missing=missing)
+    steps = next_steps(verdict.kind, verdict.collective or "", because, blames=False)
+    return replace(
+        verdict, rank=None, ranks=(), unknown=True, silent=False, because=because, missing=missing, next=steps
+    )
 
 
 def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:

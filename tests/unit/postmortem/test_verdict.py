@@ -12,13 +12,13 @@ from meshwright.cli import run_command
 from meshwright.errors import InputError
 from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.nouns.evidence import MOST_LINES, Evidence
-from meshwright.postmortem.nouns.verdict import MEANINGS, NEXT, shortened
+from meshwright.postmortem.nouns.verdict import MEANINGS, NEXT, NOT_TOLD, shortened
 from meshwright.postmortem.page.page import page_of
 from meshwright.postmortem.page.timeline import drawing
 from meshwright.postmortem.rules import RULES
 from meshwright.report.page import page_html
 
-from .made import DONE, WORLD, failed_at, judge, out_of_memory, record, signalled, timed_out
+from .made import DONE, WORLD, entry, failed_at, judge, out_of_memory, record, signalled, timed_out
 from .test_cases import ANSWERS, CASES
 from .test_logs import CASES as LOGS
 
@@ -304,3 +304,33 @@ def test_where_a_limit_of_time_ended_the_job_nobody_needs_to_ask_who_did(tmp_pat
 
     assert verdict.kind == "killed"
     assert verdict.next[0].startswith("ask for more time")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["RuntimeError: Stream synchronize timeout. rtDeviceSynchronize execute failed"],
+        [timed_out(0, 9), timed_out(1, 9)],
+        ["n1:7:8 [2] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'"],
+    ],
+    ids=["a stream of an NPU", "time-outs", "memory of an unknown rank"],
+)
+def test_where_nobody_is_blamed_nobody_is_sent_to_the_blamed_rank(lines, tmp_path):
+    verdict = judge(tmp_path, lines)
+
+    assert verdict.blamed == ()
+    assert not any("blamed rank" in step or "that rank" in step for step in verdict.next)
+
+
+def test_waits_of_which_nobody_is_told_do_not_say_that_one_never_came(tmp_path):
+    headline = judge(tmp_path, [timed_out(0, 9)]).headline()
+
+    assert headline == f"who is to blame cannot be told: absent ({NOT_TOLD})"
+
+
+def test_a_rank_that_left_no_record_may_have_come_to_the_call_too(tmp_path):
+    call = entry(0, 4, "all_reduce", 8, 8, "started")
+    verdict = judge(tmp_path, {f"nccl_trace_rank_{rank}": record([call]) for rank in range(3)})
+
+    assert verdict.blamed == (3,)
+    assert "or what it wrote is not here" in verdict.headline()

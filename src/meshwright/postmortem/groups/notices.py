@@ -383,7 +383,7 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
         certain=bool(blamed) or everyone,
         silent=not is_counted,
         evidence=tuple(fact.where for told in (waits, gloo, kept.values()) for fact in told),
-        missing=() if blamed or everyone else ("the logs of the other ranks: one of them has not come",),
+        missing=() if blamed or everyone else ("the logs of the other ranks: one of them may not have come",),
     )
 
 

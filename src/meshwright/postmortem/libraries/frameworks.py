@@ -20,6 +20,11 @@ _TASK_RAISED = re.compile(
     r"Error reported from /job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b:? ?(?P<what>.{0,160})"
 )
 _TASK_AGAIN = re.compile(r"/task:(?P<task>\d{1,6}) unexpectedly tried to connect with a different incarnation")
+_LEADER_GONE = re.compile(  # of the agent of a task
+    r"\bfailed to connect to all addresses\b.*?\bipv[46]:(?P<at>[\w.:%\[\]-]+?): .*?Connection refused"
+    r"|Failed to send RPC to coordination service\. Either the leader"
+)
+_OF_AGENT = re.compile(r"Watch\w+Async failed|PollForError|oordination|Heartbeat|RegisterTask")
 _TASKS_UNHEALTHY = re.compile(r"following tasks are unhealthy")
 _BARRIER = re.compile(r"[Tt]imed out task names:")
 _REACHED = re.compile(r"reached the barrier: (?P<came>\d+)/(?P<all>\d+)")
@@ -78,6 +83,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     if waits and not any(_FREED in message.text for message in messages[waits[-1][0] :]):
         yield from unfinished(messages, waits)
     yield from unfinished(messages, _quorum(messages))
+    yield from unfinished(messages, list(_without_leader(messages)))
     yield from _deepep(messages)
     yield from _accelerate(messages)
     yield from _monitored(messages)
@@ -119,7 +125,7 @@ def _jax(messages: Sequence[LogMessage], index: int) -> Iterator[Fact]:
     if silent := _TASK_SILENT.search(text):
         yield _silent(int(silent.group("task")), message)
     elif again := _TASK_AGAIN.search(text):
-        yield _silent(int(again.group("task")), message)
+        yield _silent(int(again.group("task")), message, "its process had ended and was started anew")
     elif raised := _TASK_RAISED.search(text):
         what = f"JAX's task {raised['task']} reported an error: {raised['what']}".rstrip(": ")
         yield Failure(kind="exception", what=what, rank=int(raised["task"]), where=where)
@@ -136,8 +142,21 @@ def _jax(messages: Sequence[LogMessage], index: int) -> Iterator[Fact]:
         yield WorldSize(ranks=int(reached.group("all")), where=where)
 
 
-def _silent(task: int, message: LogMessage) -> Failure:
-    what = f"{NO_LONGER_HEARD} {task}: it crashed, was killed or preempted"
+def _without_leader(messages: Sequence[LogMessage]) -> Iterator[tuple[int, Failure]]:
+    """Yield that a task's agent could not speak to JAX's coordinator: who says so is not who ended."""
+    for index, message in enumerate(messages):
+        text = message.text
+        if "onnect" not in text and "RPC" not in text:
+            continue
+        gone = _LEADER_GONE.search(text) if _OF_AGENT.search(text) else None
+        if gone is not None:
+            at = f"nobody listens at {gone['at']}, where" if gone["at"] else "no word from where"
+            what = f"{at} JAX's coordinator (the process of task 0) is to be: it has ended, or did not begin"
+            yield index, Failure(kind="killed", what=what, where=message.where, follows=True)
+
+
+def _silent(task: int, message: LogMessage, happened: str = "it crashed, was killed or preempted") -> Failure:
+    what = f"{NO_LONGER_HEARD} {task}: {happened}"
     return Failure(kind="killed", what=what, rank=task, where=message.where)
 
 

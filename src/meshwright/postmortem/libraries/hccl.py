@@ -12,6 +12,7 @@ from ..text.lines import LogMessage
 _TELLS = re.compile(
     r"RankID:|remote rank|rankNum|rankinfo|connect agent|E[IJ]00\d\d|error cqe|sync(?:hronize)? timeout|ECC|50705\d"
     r"|Cluster Exception|EL0004|207001|between ranks|CMD information|HcclCommInit"
+    r"|listen on ip|listen start failed"
 )
 _SPEAKER = re.compile(r"\(PID:\d+, Device:\d+, RankID:(?P<rank>\d{1,6})\)")
 _PROCESS = re.compile(r"^\[\w+\] ?[A-Z]{2,12}\((?P<pid>\d{2,8}),")  # of CANN's own logs
@@ -47,6 +48,10 @@ _ELSEWHERE = re.compile(  # what HCCL's heartbeat knows of another device when a
     r".*?ExceptionType:\[(?P<what>[^\]]*)\]"
 )
 _SOCKET = re.compile(r"EI0006: .*?(?:socket times out)")
+_LISTEN = re.compile(
+    r"listen on ip ?\[(?P<ip>[^\]]+)\] and (?:specific )?port ?\[(?P<port>\d{1,5})\] fail"
+    r"|host nic listen start failed, port ?\[(?P<host_port>\d{1,5})\]"
+)
 _CODE = re.compile(r"(?:^|[\s(])(?P<code>E[IJ]00\d\d)\)?: ")  # not where advice speaks of it
 _CODES = {  # of faults of their own, by CANN's list of errors, with what they say
     **dict.fromkeys(("EI0001", "EI0016"), ("exception", "an environment variable or an option has a wrong value")),
@@ -155,6 +160,10 @@ def _of_a_line(text: str, message: LogMessage, rank: int | None) -> Iterator[Fac
             place=int(group["place"]) if group else None,
             where=where,
         )
+    elif taken := _LISTEN.search(text):
+        at = f"port {taken['port'] or taken['host_port']}{f' of {ip}' if (ip := taken['ip']) else ''}"
+        what = f"HCCL could not listen on {at}: another process has it, or has just left it"
+        yield Failure(kind="exception", what=what, rank=rank, pid=pid, where=where)
     elif link := _CQE.search(text):
         ends = {end["side"]: (end["host"], int(end["device"])) for end in _END.finditer(text)}
         told = " and ".join(f"device {device} on {host}" for host, device in sorted(ends.values()))

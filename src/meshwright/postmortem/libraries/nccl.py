@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import CommunicatorCall, Fact, Failure, Fingerprint, SizesDiffer, Versions, VersionSeen
 from ..nouns.identities import Adapters, PortUse, RankIdentity
-from ..nouns.names import snake, spelled
+from ..nouns.names import NO_FABRIC, snake, spelled
 from ..nouns.where import Where
 from ..text.lines import LogMessage
 
@@ -183,6 +183,8 @@ def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Lo
 def _faults(message: LogMessage, rest: str, host: str, pid: int | None) -> Iterator[Fact]:
     own = _network(rest) or _process(rest) if "WARN" in rest or "Got " in rest else None
     if own:
+        if own.kind == "device_memory" and host:
+            own = replace(own, what=f"{own.what}{_of_gpu(message, host)}")
         yield replace(own, host=host, pid=pid, rank=message.rank, where=message.where)
     if "version" in rest and (unlike := _VERSIONS.search(rest)):
         yield Versions(versions=((int(unlike[1]), unlike[2]), (int(unlike[3]), unlike[4])), where=message.where)
@@ -191,6 +193,12 @@ def _faults(message: LogMessage, rest: str, host: str, pid: int | None) -> Itera
     if sizes := _SIZES.search(rest):
         came, expected = (int(sizes[one] or sizes[other]) for one, other in (("remote", "came"), ("local", "wanted")))
         yield SizesDiffer(rank=message.rank, came_bytes=came, expected_bytes=expected, where=message.where)
+
+
+def _of_gpu(message: LogMessage, host: str) -> str:
+    """Return the GPU of a line, as its process counts."""
+    line = _LINE.search(message.text)
+    return f" on GPU {line['device']} of {host}" if line and int(line["device"]) >= 0 else f" on GPUs of {host}"
 
 
 def _network(rest: str) -> Failure | None:
@@ -234,6 +242,8 @@ def _process(rest: str) -> Failure | None:
         return _failure("host_memory", f"{full}NCCL could not make a segment in /dev/shm")
     if cuda := _CUDA.search(rest):
         what = cuda.group("what")
+        if what == "system not yet initialized":
+            return _failure("device", NO_FABRIC)
         return _failure("exception", f"CUDA failed inside NCCL: {what}", follows=_ENDING in what)
     return None
 

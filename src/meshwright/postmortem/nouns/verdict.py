@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from .evidence import Evidence, most_telling
-from .names import NO_PROGRESS
+from .names import NO_FABRIC, NO_PROGRESS, OF_PROGRAM
 
 Kind = Literal[
     "absent",
@@ -34,7 +34,7 @@ MEANINGS: dict[str, str] = {
     "data": "loads or prepares data while the others wait",
     "host": "is stuck in a call of the host",
     "slow": "is late, not stuck",
-    "device": "its GPU or other accelerator failed",
+    "device": "met a fault at its GPU or other accelerator",
     "device_memory": "ran out of GPU memory",
     "host_memory": "ran out of host memory",
     "network": "a link failed",
@@ -42,6 +42,8 @@ MEANINGS: dict[str, str] = {
     "killed": "its process was killed",
     "none": "nothing shows a fault",
 }
+NOT_TOLD = "ranks wait; whether one has not come, and which, is not told"  # absent, of nobody
+_SILENT = "no word of its own while the others wait: it never came to their call, or what it wrote is not here"
 NEXT: dict[str, tuple[str, ...]] = {
     "absent": (
         "look at what the blamed rank did on its host: its own log, `py-spy dump --pid` of it, a"
@@ -75,7 +77,8 @@ NEXT: dict[str, tuple[str, ...]] = {
     ),
     "slow": ("look at the clock, the temperature and the neighbours of that GPU; `meshwright report` of its traces",),
     "device": (
-        "drain the node and run its vendor's diagnostics (NVIDIA: `dcgmi diag -r 3`); reset or replace the device",
+        "drain the node and run its vendor's diagnostics (NVIDIA: `dcgmi diag -r 3`, AMD: `rvs`); reset or replace the"
+        " device",
         "restart from the last checkpoint on another node",
     ),
     "device_memory": (
@@ -88,8 +91,7 @@ NEXT: dict[str, tuple[str, ...]] = {
         "give /dev/shm more room if it was shared memory",
     ),
     "network": (
-        "test the link between the two named ends: `ib_write_bw`, `ibdiagnet`, `meshwright bench"
-        " p2p`; cable, port, switch",
+        "test the link and both of its ends: `ib_write_bw`, `ibdiagnet`, `meshwright bench p2p`; cable, port, switch",
         "check NCCL_IB_GID_INDEX, NCCL_IB_HCA and the time-out (NCCL_IB_TIMEOUT)",
     ),
     "exception": ("mend what the exception says; the time-outs of the other ranks are its consequence",),
@@ -103,9 +105,35 @@ NEXT: dict[str, tuple[str, ...]] = {
         "while it hangs: `py-spy dump --pid` of every rank",
     ),
 }
+_NEXT_OF_NOBODY: dict[str, tuple[str, ...]] = {  # the same where nobody is blamed
+    "absent": (
+        "collect the log of every rank and, while it hangs, `py-spy dump --pid` of every process: who stands elsewhere"
+        " keeps the others",
+        NEXT["absent"][1].replace("on the rank", "on one rank"),
+    ),
+    "host": (
+        "take the stack of every rank: a lock, a file system, a socket, a subprocess; `py-spy dump --native`",
+        NEXT["host"][1],
+    ),
+    "slow": ("look at the clocks, the temperatures and the neighbours of all GPUs; `meshwright report` of the traces",),
+    "device_memory": (NEXT["device_memory"][0].replace(" of that rank", ""), NEXT["device_memory"][1]),
+    "killed": (NEXT["killed"][0].replace("that host", "its host"),),
+}
 _NEXT_OF_TRANSFERS = (  # of a circle
     "let every other rank of the ring receive before it sends, or post both at once (batch_isend_irecv)",
     "look at what each rank does before this call: who must send first has taken the other branch",
+)
+_BY_KERNEL = (  # of a GPU's fault that a program's kernels bring about
+    "look at the program's kernels first (custom ones, an index or a pointer out of range): one step under"
+    " CUDA_LAUNCH_BLOCKING=1 and `compute-sanitizer`, or AMD_SERIALIZE_KERNEL=3 and `rocgdb`",
+    "if it comes back on this GPU alone, whatever runs there: drain the node and run its vendor's diagnostics (NVIDIA:"
+    " `dcgmi diag -r 3`, AMD: `rvs`)",
+)
+_OF_KERNELS = (OF_PROGRAM, "Memory access fault by GPU", "retry page fault")
+_NO_FABRIC = (
+    "on its host: `systemctl status nvidia-fabricmanager` (it must run, in the version of the driver), `nvidia-smi -q`"
+    " (Fabric: State)",
+    "then restart from the last checkpoint",
 )
 _AT_LIMIT = (
     "ask for more time, or end and save before the limit: the scheduler can send a signal first (SLURM: `--signal`)",
@@ -127,8 +155,11 @@ _LIMITS = ("time limit", "walltime", "RUNLIMIT")
 MOST_PRINTED = 12
 
 
-def next_steps(kind: Kind, operation: str, because: str) -> tuple[str, ...]:
-    """Return what to try next: of transfers, ports, sockets, monitors and limits of time, or by the kind."""
+def next_steps(kind: Kind, operation: str, because: str, *, blames: bool) -> tuple[str, ...]:
+    """Return what to try next: of transfers, ports, sockets, monitors and limits of time, or by the kind.
+
+    With `blames` the verdict names a rank, at which somebody can look.
+    """
     if kind == "circle" and operation in {"send", "recv"}:
         return _NEXT_OF_TRANSFERS
     if kind == "slow" and _OF_A_PORT in because:
@@ -137,7 +168,13 @@ def next_steps(kind: Kind, operation: str, because: str) -> tuple[str, ...]:
         return _OVER_SOCKETS
     if kind == "killed" and NO_PROGRESS in because:
         return _BY_MONITOR
-    return _AT_LIMIT if kind == "killed" and any(limit in because for limit in _LIMITS) else NEXT[kind]
+    if kind == "killed" and any(limit in because for limit in _LIMITS):
+        return _AT_LIMIT
+    if kind == "device" and NO_FABRIC in because:
+        return _NO_FABRIC
+    if kind == "device" and any(words in because for words in _OF_KERNELS):
+        return _BY_KERNEL
+    return NEXT[kind] if blames else _NEXT_OF_NOBODY.get(kind, NEXT[kind])
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +194,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     because: str = ""
     read: int = 0  # files that said anything
+    silent: bool = False  # who is to blame left no word; the others' waits alone name it
 
     @property
     def blamed(self) -> tuple[int, ...]:
@@ -167,6 +205,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def faulty(self) -> bool:
         """Whether anything shows a fault."""
         return self.kind != "none"
+
+    @property
+    def meaning(self) -> str:
+        """What the kind says of who is to blame, or of nobody."""
+        if self.kind == "absent" and self.silent:
+            return _SILENT
+        return NOT_TOLD if self.kind == "absent" and self.unknown and not self.blamed else MEANINGS[self.kind]
 
     def headline(self) -> str:
         """Return the verdict in one sentence."""
@@ -180,7 +225,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             who = "who is to blame cannot be told"
         else:
             who = "no rank is to blame"
-        return f"{who}: {self.kind} ({MEANINGS[self.kind]})"
+        return f"{who}: {self.kind} ({self.meaning})"
 
     def __str__(self) -> str:
         """Print it for a person: who, in which call, why; the lines in order of time; what is missing; what next."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from ...files import write_atomic, writing
 from ...report.document import Block, Drawing, Lines, Page, Section, table
 from ...report.page import page_html
-from ..nouns.verdict import MEANINGS, Verdict, shortened
+from ..nouns.verdict import Verdict, shortened
 from .timeline import drawing, has_order
 
 
@@ -38,7 +38,7 @@ def page_of(verdict: Verdict) -> Page:
 
 
 def _facts(verdict: Verdict) -> Block:
-    rows = [("kind", f"{verdict.kind}: {MEANINGS[verdict.kind]}"), ("because", verdict.because)]
+    rows = [("kind", f"{verdict.kind}: {verdict.meaning}"), ("because", verdict.because)]
     if verdict.blamed:
         rows.append(("to blame", shortened(verdict.blamed)))
     else:

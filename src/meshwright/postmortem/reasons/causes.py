@@ -48,6 +48,7 @@ _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _BY_LIMIT = {"exception", "data", "killed", "network"}  # what programs that are told to end may leave behind
 _PASSED_ON = ("ActorDiedError", "RayActorError", "RayTaskError", "WorkerCrashedError")  # Ray's, by who waited for it
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
+_ADDRESS = re.compile(r"\b(?:on address|at) (0x[0-9a-f]{4,16})\b")
 _NVLINK, _AFTER = "NVLink error", "caused by previous Xid"
 _OF_PROGRAMS = {"desync", "sizes", "circle"}  # what programs do wrong
 _LACKS = {
@@ -131,7 +132,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ranks = _of_host(first.host, waited_on, position, facts, is_one=first.kind == "device")
     if first.kind == "host" and not ranks and first.host:
         ranks = _held_on(first.host, same)
-    told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
+    told = first if everyone else _best_told(alike, first)
     on = f"ranks {shortened(ranks)}"
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i, facts)]
     ends = at_broken_end(found, facts) if first.kind == "network" else ()
@@ -156,6 +157,23 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         port=port,
         among=told_ranks_of(first.host, facts) if first.host and not ranks else (),
     )
+
+
+def _best_told(alike: Sequence[Failure], first: Failure) -> Failure:
+    """Return the fault that says most, none that an accelerator met after its first; with the device, if another knows.
+
+    A runtime knows the address at which a kernel faulted, and the driver the device and the process.
+    """
+    at_first = [one for one in alike if one.kind != "device" or one is first or not first.where.before(one.where)]
+    told = max(at_first, key=lambda fault: len(fault.what))
+    beside = next((one for one in alike if one.bus_id and not told.bus_id and _address(one) == _address(told)), None)
+    return replace(told, what=f"{told.what}; {beside.what}") if beside and _address(told) else told
+
+
+def _address(fault: Failure) -> int | None:
+    """Return the address of a GPU's memory at which a kernel faulted."""
+    found = _ADDRESS.search(fault.what) if fault.kind == "device" else None
+    return int(found[1], 16) if found else None
 
 
 def _is_seen_at_many_ends(first: Failure, found: Sequence[Failure]) -> bool:
@@ -450,6 +468,8 @@ def _first(found: Sequence[Failure]) -> Failure:
 
 def _alike(fault: Failure, first: Failure) -> bool:
     """Whether two faults are one: the same text on several ranks, or two lines on one rank, process or GPU."""
+    if (address := _address(fault)) is not None and address == _address(first):
+        return True
     if fault.bus_id and same_bus(fault.bus_id, first.bus_id) and fault.host == first.host:
         return True
     return _said(fault) == _said(first) or (bool(owners_of(fault)) and owners_of(fault) == owners_of(first))
@@ -458,10 +478,10 @@ def _alike(fault: Failure, first: Failure) -> bool:
 def _said(fault: Failure) -> str:
     """Return how a fault begins; numbers of an exception, or of a process that is held, are the rank's own.
 
-    So is what was free where memory ran out: what was wanted is alike.
+    So are what was free where memory ran out, and the GPU: what was wanted is alike.
     """
     if fault.kind == "device_memory":
-        return fault.what.partition(" wanted")[0]
+        return fault.what.partition(" wanted")[0].partition(" on GPU")[0]
     numbered = fault.kind in {"exception", "host"} or (fault.is_summary and fault.rank is not None)
     return re.sub(r"\d+", "#", fault.what)[:40] if numbered else fault.what[:40]
 

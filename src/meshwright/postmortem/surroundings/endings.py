@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import CodeFrame, Fact, Failure, Shortened, TrainingEnded, UnlikeModel
 from ..nouns.identities import Began, Torchrun
-from ..nouns.names import LOADER_WORKER, collective_in
+from ..nouns.names import LOADER_WORKER, NO_FABRIC, collective_in
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
 from ..text.watchdog_words import rank_ended
@@ -52,6 +52,7 @@ _CUDA_FAULT = re.compile(
     r"|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_DEVICE_LOST)",
     re.IGNORECASE,
 )
+_NO_FABRIC = re.compile(r"system not yet initialized\b|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady")
 _OF_PEER = re.compile(r"Invalid access of peer GPU memory")  # the GPU at the other end of a link is the faulty one
 _CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
 _ERROR = re.compile(
@@ -162,6 +163,9 @@ _CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
 TOLD_TO_END = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15")
 _LEFT = re.compile(r"\bexiting program after receiving SIGTERM\b")  # Megatron, with --exit-signal-handler
 _HUNG_UP = re.compile(r"Received (?:Signals\.SIGHUP|1) death signal|SignalException: Process \d+ got signal: 1$")
+_TERMINAL_CLOSED = (  # torchrun catches the signal that nohup lets it ignore
+    "the launcher's terminal was closed (SIGHUP): tmux or sbatch keep a job from that, nohup does not under torchrun"
+)
 _INTERRUPTED = re.compile(r"got signal: 2$")  # Ctrl-C
 _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
 _COLLECTIVE_FAILED = re.compile(  # below an error of a runtime: of who did not fail by itself, too
@@ -202,7 +206,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             what = f"the {'program' if left else 'launcher'} was told to end (SIGTERM)"
             yield Failure(kind="killed", what=what, where=message.where, follows=True, is_general=True)
         if ("SIGHUP" in text or "ignal" in text) and _HUNG_UP.search(text.rstrip()):
-            what = "the launcher's terminal was closed (SIGHUP): nohup, tmux or sbatch keep a job from that"
+            what = _TERMINAL_CLOSED
             yield Failure(kind="killed", what=what, where=message.where, is_general=True)
         if _REPEATED.search(text):
             yield Shortened(where=message.where)
@@ -285,6 +289,8 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="host_memory", what=what, rank=rank, where=where)
     elif _LOADER_SLOW.search(text):
         yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
+    elif _NO_FABRIC.search(text):
+        yield Failure(kind="device", what=NO_FABRIC, rank=rank, host=message.host, where=where)
     elif fault and re.search(r"CUDA|GPU|cuda|ECC|DEVICE_LOST", text):
         rank = rank_ended(text) if rank is None else rank
         follows = _OF_PEER.search(text) is not None

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, LinkUp, SharedMemoryFull, TrainingEnded
 from ..nouns.identities import Placed, TimeUp
-from ..nouns.names import WATCHDOG_OF_SERVER, bus_number
+from ..nouns.names import OF_PROGRAM, WATCHDOG_OF_SERVER, bus_number
 from ..nouns.where import Where
 from ..nouns.world import MOST_RANKS
 from ..ranks.hosts import SWITCH_PORT
@@ -40,8 +40,11 @@ _AMD = re.compile(  # its driver counts errors on every query too, and says that
     r"|HW exception|ras .*?fatal error)",
     re.IGNORECASE,
 )
+_FAULT_OF = re.compile(r"\bfor process .{1,64}? pid (?P<pid>\d+) thread ")
+_FAULT_AT = re.compile(r"\bin page starting at address (?P<address>0x[0-9a-fA-F]+)")
+_BELOW_FAULT = 5  # lines
 _AMD_RUNTIME = re.compile(
-    r"(?P<what>HW Exception by GPU node-\d+.*|Memory access fault by GPU node-\d+.*"
+    r"(?P<what>HW Exception by GPU node-\d+.*|Memory access fault by GPU node-\d+.*?(?:Reason: [^.]*\.|$)"
     r"|Queue \S+ [Aa]borting with error ?: HSA_STATUS_ERROR_.*)"
 )
 _INTEL = re.compile(
@@ -140,8 +143,8 @@ _RDMA = re.compile(
     r"|mca_btl_tcp\w+\] connect\(\) to \S+ failed: (?:No route to host|Network is unreachable|Network is down))"
 )
 XIDS = {
-    13: "graphics engine exception, most often of the program",
-    31: "memory page fault of a kernel, most often of the program",
+    13: f"graphics engine exception, {OF_PROGRAM}",
+    31: f"memory page fault of a kernel, {OF_PROGRAM}",
     48: "uncorrectable ECC error",
     61: "internal microcontroller breakpoint",
     62: "internal microcontroller halt",
@@ -197,7 +200,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
             named = gpu.group("bus")
         elif named and "fallen off the bus" in text and not _XID.search(text):
             text, named = f"NVRM: GPU {named} has fallen off the bus", ""
-        found += _kernel(message, text, syslog_host(message.text) or message.host)
+        told = list(_kernel(message, text, syslog_host(message.text) or message.host))
+        found += [_of_page(fact, messages, place) if "page fault" in text else fact for fact in told]
         ends = ends or _SRUN_ENDS.search(text) is not None
         by_slurm = list(_slurm(message, text))
         found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
@@ -218,6 +222,18 @@ def _of_pod(messages: Sequence[LogMessage]) -> Iterator[Placed]:
     nodes = {host for message in messages if (host := syslog_host(message.text))} if len(pods) == 1 else set()
     if len(nodes) == 1:
         yield Placed(pod=pods[0][0], node=nodes.pop(), where=pods[0][1].where)
+
+
+def _of_page(fact: Fact, messages: Sequence[LogMessage], place: int) -> Fact:
+    """Return AMD's page fault with the process and the address that its driver says in the same line or the next."""
+    amd = _AMD.search(messages[place].text)
+    if not isinstance(fact, Failure) or amd is None:
+        return fact
+    near = [one.text for one in messages[place : place + _BELOW_FAULT] if amd["bus"] in one.text]
+    process = next((int(one["pid"]) for text in near if (one := _FAULT_OF.search(text))), None)
+    address = next((int(one["address"], 16) for text in near if (one := _FAULT_AT.search(text))), None)
+    what = fact.what + (f" of process {process}" if process else "") + (f" at {address:#x}" if address else "")
+    return replace(fact, what=what, pid=process)
 
 
 def _is_killed(fact: Fact) -> bool:
@@ -301,7 +317,7 @@ def _of_gpu(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         what = f"amdgpu {amd.group('bus')}: {amd.group('what')}"
         yield Failure(kind="device", what=what, host=host, bus_id=bus_number(amd.group("bus")), where=where)
     elif runtime := _AMD_RUNTIME.search(text):
-        yield Failure(kind="device", what=runtime.group("what")[:120], host=host, rank=message.rank, where=where)
+        yield Failure(kind="device", what=runtime.group("what")[:160], host=host, rank=message.rank, where=where)
     elif intel := _INTEL.search(text):
         what = f"Intel GPU {intel.group('bus')}: {intel.group('what')}"
         pid = int(intel["pid"]) if intel["pid"] else None

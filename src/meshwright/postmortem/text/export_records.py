@@ -73,8 +73,10 @@ def _of_error_file(value: Record) -> Record | None:
     told = error.get("extraInfo") if isinstance(error, dict) else None
     if not isinstance(error, dict) or not isinstance(told, dict):
         return None
-    text = next((one for one in (told.get("py_callstack"), error.get("message")) if isinstance(one, str) and one), None)
-    return None if text is None else {"line": text, "fields": "", "timestamp": told.get("timestamp")}
+    stack, message = (one if isinstance(one, str) else "" for one in (told.get("py_callstack"), error.get("message")))
+    if message and message.splitlines()[0] not in stack:  # the stack ends in the error, where it is whole
+        stack = f"{stack.rstrip()}\n{message}" if stack else message
+    return {"line": stack, "fields": "", "timestamp": told.get("timestamp")} if stack else None
 
 
 def _flat(value: Record) -> Record | None:
