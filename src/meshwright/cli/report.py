@@ -66,7 +66,7 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
         summary = summarized(ranks)
         page = trace_page(ranks, summary, first.name)
         default = first.with_name(f"{first.name.split('.')[0]}-report.html")
-        show_shares(shown, summary.median, page.verdict)
+        show_shares(shown, summary, page.verdict)
         if chakra:
             _write_chakra(chakra, ranks)
     path = output or default

@@ -6,12 +6,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..layout import Layout, Plan
-from ..traces.usage import Shares
+from ..traces.summary import TraceSummary
 from ..units import format_bytes, format_time
 from .compare import PartComparison
 from .grid import pipeline_lines
 from .narrow_tables import show_table
-from .pages.trace import LABELS, MEDIANS
+from .pages.trace import LABELS, MEDIANS, apart_by_rank
 
 MAX_ALTERNATIVES = 8
 
@@ -54,8 +54,9 @@ def show_comparison(console: Console, comparison: PartComparison, runs: str = ""
     console.print(comparison.verdict, highlight=False, markup=False, soft_wrap=True)
 
 
-def show_shares(console: Console, found: Shares, verdict: str) -> None:
+def show_shares(console: Console, summary: TraceSummary, verdict: str) -> None:
     """Print where a traced step went."""
+    found = summary.median
     table = Table(title="where a step goes", title_justify="left", box=box.SIMPLE)
     table.add_column("")
     table.add_column("median", justify="right", no_wrap=True)
@@ -65,4 +66,6 @@ def show_shares(console: Console, found: Shares, verdict: str) -> None:
         table.add_row(label, format_time(value), f"{value / found.step_s:.1%}")
     show_table(console, table)
     console.print(MEDIANS, highlight=False, soft_wrap=True)
+    if apart := apart_by_rank(summary.ranks):
+        console.print(apart, highlight=False, soft_wrap=True)
     console.print(verdict, highlight=False, markup=False, soft_wrap=True)

@@ -47,6 +47,14 @@ def test_nobody_to_blame_is_null(capsys, tmp_path):
     assert json.loads(printed.out)["culprit"] is None
 
 
+def test_ranks_that_differ_much_are_told_beside_the_median_that_is_none_of_theirs(capsys, tmp_path):
+    _, printed = report(capsys, DATA / "t07_culprit", "--output", tmp_path / "page.html")
+    _, alike = report(capsys, DATA / "t16_tb", "--output", tmp_path / "page.html")
+
+    assert "exposed communication 5.0% (rank 3) to " in printed.out
+    assert "by rank: " not in alike.out
+
+
 def test_a_page_lies_beside_what_was_given(capsys, tmp_path):
     shutil.copytree(DATA / "t16_tb", tmp_path / "profile")
     code, printed = report(capsys, tmp_path / "profile")

@@ -8,9 +8,7 @@ from .made import judge
 
 XID = "[Fri Aug 30 11:43:{s} 2024] NVRM: Xid (PCI:0000:9a:00): {rest}"
 ILLEGAL = XID.format(s="09", rest="13, pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC 1, TPC 2)")
-SWITCH = XID.format(
-    s="14", rest="109, pid=8123, name=python3, Ch 0000000a, errorString CTX SWITCH TIMEOUT, Info 0x3c005"
-)
+SWITCH = XID.format(s="14", rest="109, pid=8123, name=python3, Ch 0000000a, errorString CTX SWITCH TIMEOUT, Info 0x3c5")
 KERNEL_FAULT = "Memory access fault by GPU node-6 (Agent handle: 0x5c) on address 0x7f12aa400000. Reason: Unknown."
 AMD = "[ 81.97{n}] amdgpu 0000:9d:00.0: amdgpu: "
 NEWER = [
@@ -22,10 +20,8 @@ OLDER = [NEWER[0][:-1] + ", for process python3 pid 5120 thread python3 pid 5120
 RERUN = "ERROR:megatron.core.rerun_state_machine:"
 AGAIN = RERUN + "Rank {0}, node n1, device 3, iteration #3: First rerun: unexpected result is reproducible within the"
 AGAIN += " tolerance (nan = nan). Need to rerun on a different GPU to verify correctness"
-NAN = (
-    RERUN + "Unexpected result nan on rank {} at iteration #3 invocation #2 (message='found NaN in local grad norm for"
-)
-NAN += " bucket #0 in backward pass before data-parallel communication collective')"
+NAN = RERUN + "Unexpected result nan on rank {} at iteration #3 invocation #2 (message='found NaN in local grad norm"
+NAN += " for bucket #0 in backward pass before data-parallel communication collective')"
 
 
 def test_the_xid_that_came_first_is_the_cause_and_not_the_one_with_more_words(tmp_path):
@@ -91,6 +87,20 @@ def test_who_cannot_speak_to_jaxs_coordinator_is_not_who_ended(line, tmp_path):
 
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("killed", (), True)
     assert "coordinator" in verdict.because
+
+
+def test_a_process_that_jaxs_service_ended_shows_that_something_failed_elsewhere(tmp_path):
+    line = "F0720 10:00:01.2 811 client.h:77] Terminating process because the JAX distributed service detected fatal"
+
+    verdict = judge(tmp_path, [f"{line} errors. This most likely indicates that another task died."])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("killed", (), True)
+
+
+def test_a_warning_of_a_missing_fabric_manager_after_which_the_job_trains_is_no_fault(tmp_path):
+    line = "cuda/__init__.py:180: UserWarning: CUDA initialization: Error 802: system not yet initialized (Triggered"
+
+    assert judge(tmp_path, [line, *(f"step {n} loss 2.0" for n in range(9))]).kind == "none"
 
 
 def test_a_coordinator_that_was_up_after_all_is_no_fault(tmp_path):

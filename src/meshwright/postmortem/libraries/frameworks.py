@@ -24,6 +24,9 @@ _LEADER_GONE = re.compile(  # of the agent of a task
     r"\bfailed to connect to all addresses\b.*?\bipv[46]:(?P<at>[\w.:%\[\]-]+?): .*?Connection refused"
     r"|Failed to send RPC to coordination service\. Either the leader"
 )
+_BY_SERVICE = re.compile(  # at the end of a process that may be any but the one that failed
+    r"Terminating process because the (?:JAX|coord)|oordination (?:service )?agent is (?:set to|in) ERROR\b"
+)
 _OF_AGENT = re.compile(r"Watch\w+Async failed|PollForError|oordination|Heartbeat|RegisterTask")
 _TASKS_UNHEALTHY = re.compile(r"following tasks are unhealthy")
 _BARRIER = re.compile(r"[Tt]imed out task names:")
@@ -143,15 +146,18 @@ def _jax(messages: Sequence[LogMessage], index: int) -> Iterator[Fact]:
 
 
 def _without_leader(messages: Sequence[LogMessage]) -> Iterator[tuple[int, Failure]]:
-    """Yield that a task's agent could not speak to JAX's coordinator: who says so is not who ended."""
+    """Yield that JAX's coordinator could not be spoken to, or had a process ended: who says so is not who failed."""
     for index, message in enumerate(messages):
         text = message.text
-        if "onnect" not in text and "RPC" not in text:
+        if not any(word in text for word in ("onnect", "RPC", "Terminating", "agent is")):
             continue
         gone = _LEADER_GONE.search(text) if _OF_AGENT.search(text) else None
         if gone is not None:
             at = f"nobody listens at {gone['at']}, where" if gone["at"] else "no word from where"
             what = f"{at} JAX's coordinator (the process of task 0) is to be: it has ended, or did not begin"
+            yield index, Failure(kind="killed", what=what, where=message.where, follows=True)
+        elif _BY_SERVICE.search(text):
+            what = "JAX's distributed service ended a process for an error that most likely began in another task"
             yield index, Failure(kind="killed", what=what, where=message.where, follows=True)
 
 

@@ -289,7 +289,7 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="host_memory", what=what, rank=rank, where=where)
     elif _LOADER_SLOW.search(text):
         yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
-    elif _NO_FABRIC.search(text):
+    elif _NO_FABRIC.search(text) and "Warning: " not in text:
         yield Failure(kind="device", what=NO_FABRIC, rank=rank, host=message.host, where=where)
     elif fault and re.search(r"CUDA|GPU|cuda|ECC|DEVICE_LOST", text):
         rank = rank_ended(text) if rank is None else rank

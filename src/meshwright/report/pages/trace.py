@@ -26,13 +26,14 @@ LABELS = {
     "other_s": "  copies to the host",
     "hidden_comm_s": "hidden communication",
 }
+_APART = 0.1  # of a step, by which ranks differ so much that their median is nobody's
 MEDIANS = "medians over steps and ranks, which need not add up"
 
 
 def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary, title: str) -> Page:
     """Return the page that shows where the steps of traces went."""
     sections: tuple[Section | None, ...] = (
-        section("Where a step goes", _shares_table(summary.median), _notes(summary)),
+        section("Where a step goes", _shares_table(summary), _notes(summary)),
         section("Timeline", lanes_figure({ranks[0][0].origin: typical(ranks)})),
         section("Communication", _collectives(ranks) or _unmarked(ranks)),
         section("Ranks", _lateness(summary), _ranks_table(ranks, summary)),
@@ -95,14 +96,26 @@ def _largest_loss(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -
     return f"the largest loss is {worst} ({share:.0%}{detail})"
 
 
-def _shares_table(found: Shares) -> Table:
-    rows = []
+def _shares_table(summary: TraceSummary) -> Table:
+    rows, found = [], summary.median
     for field, label in LABELS.items():
         value = getattr(found, field)
         part = value / found.step_s
         rows.append([Cell(label), Cell(format_time(value), value), Cell(f"{part:.1%}", part)])
-    note = f"{MEDIANS}; a step lasts from its start to the start of the next"
+    apart = apart_by_rank(summary.ranks)
+    note = f"{MEDIANS}; {f'{apart}; ' if apart else ''}a step lasts from its start to the start of the next"
     return table(("", "median", "of the step"), rows, note=note)
+
+
+def apart_by_rank(ranks: Sequence[RankShares]) -> str:
+    """Return which parts of a step differ much between ranks, with the ranks at both ends; "" for none."""
+    found = []
+    for field, label in LABELS.items():
+        shares = [(getattr(one, field) / one.step_s, one.rank) for one in ranks if one.step_s]
+        least, most = min(shares, default=(0.0, 0)), max(shares, default=(0.0, 0))
+        if most[0] - least[0] > _APART:
+            found.append(f"{label.strip()} {least[0]:.1%} (rank {least[1]}) to {most[0]:.1%} (rank {most[1]})")
+    return f"by rank: {', '.join(found)}" if found else ""
 
 
 def _notes(summary: TraceSummary) -> Lines | None:
