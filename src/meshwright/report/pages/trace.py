@@ -9,7 +9,7 @@ from ...traces.drawn_step import typical
 from ...traces.intervals import clipped, length_s, union, without
 from ...traces.model import PHASES, RankTrace
 from ...traces.summary import RankShares, TraceSummary
-from ...traces.usage import Shares, common_steps, per_step, steps_of
+from ...traces.usage import common_steps, per_step, steps_of
 from ...units import counted, format_bytes, format_rate, format_time
 from ..document import Cell, Lines, Page, Section, Table, section, table
 from ..lanes import lanes_figure
