@@ -1,4 +1,4 @@
-"""Which of several faults the cause is told by: the first that a device met, in the words of who knows most of it."""
+"""The first of several faults: the one that came before the others, in the words of who knows most of it."""
 
 import json
 

@@ -15,7 +15,7 @@ from ..text.lines import LogMessage
 _POD = re.compile(r'^Name:\s+\S+\s*$|^ *(?:- )?"?kind"?: "?Pod"?,?\s*$')  # one begins
 _DESCRIBED = re.compile(r"^(?P<init>Init )?Containers:\s*$")
 _DESCRIBED_ONE = re.compile(r"^  (?P<name>[a-z0-9][a-z0-9-]*):\s*$")
-_LISTED = re.compile(r'^(?P<indent>[ -]*)"?(?P<init>initC|c)ontainer(?:Statuse)?s"?: ?\[?\s*$')
+_LISTED = re.compile(r'^(?P<indent>[ -]*)"?(?:(?P<init>initContainer)|container)s?(?:Statuses)?"?: ?\[?\s*$')
 _BRACES = {"{", "}", "},"}
 _ITEM = re.compile(r"^ *(?:- |\{\s*$)")
 _NAME = re.compile(r'^ *"?name"?: "?(?P<name>[a-z0-9][a-z0-9-]*)"?,?\s*$')
@@ -37,7 +37,7 @@ class Container(msgspec.Struct, kw_only=True):
 
 
 class _Part(msgspec.Struct, kw_only=True):
-    """What one part of a description says of one container."""
+    """One part of a description: lines about one container."""
 
     name: str
     places: range
