@@ -178,7 +178,7 @@ def test_a_file_in_the_form_of_the_catalogue_is_read_too(tmp_path):
         (LLAMA | {"model_type": ["llama"]}, "model_type: expected a word"),
         (LLAMA | {"model_type": "lama"}, "model_type: lama is not known .did you mean llama"),
         (LLAMA | {"num_local_experts": 8}, "num_local_experts: not understood for model_type llama"),
-        (LLAMA | {"architectures": ["LlamaForTokenClassification"]}, "architectures: LlamaForTokenClassification"),
+        (LLAMA | {"architectures": ["LlamaForDepthEstimation"]}, "architectures: LlamaForDepthEstimation"),
         ({"model_type": "resnet", "depths": [3]}, "depths: expected one number for each of the 4"),
         ({"model_type": "resnet", "depths": "3"}, "depths"),
         ({"model_type": "resnet", "depths": [10**9, 1, 1, 1]}, "sizes: expected"),
