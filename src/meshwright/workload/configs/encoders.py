@@ -185,9 +185,12 @@ def image_encoder(c: ConfigReader, sight: Sight) -> Architecture:
     )
 
 
+OF_BACKBONE = ("stage_names", "out_features", "out_indices", "reshape_hidden_states")  # which states it hands on
+
+
 def dinov2(c: ConfigReader, *, registers: bool = False) -> Architecture:
     """Return DINOv2: scaled halves, classes from the first token and the mean of the patches."""
-    c.skip("layerscale_value", "apply_layernorm", "reshape_hidden_states", "stage_names", "out_features", "out_indices")
+    c.skip("layerscale_value", "apply_layernorm", *OF_BACKBONE)
     if registers:
         c.skip("use_mask_token")
     sight = Sight(masked_token=True, scaled=True, pooled=2, ratio=True, registers=registers)
@@ -197,7 +200,7 @@ def dinov2(c: ConfigReader, *, registers: bool = False) -> Architecture:
 def dinov3(c: ConfigReader) -> Architecture:
     """Return DINOv3: scaled halves, rotated places in place of a table, biases by the part they belong to."""
     c.fixed({"proj_bias": True, "mlp_bias": True, "value_bias": c.flag("query_bias", default=True)})
-    c.skip("pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale", "apply_layernorm", "reshape_hidden_states")
+    c.skip("pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale", "apply_layernorm", *OF_BACKBONE)
     biased = c.flag("query_bias", default=True)
     if c.flag("key_bias") and not biased:
         raise ValueError("key_bias: expected false where query_bias is")
@@ -215,7 +218,7 @@ def dinov3(c: ConfigReader) -> Architecture:
 def beit(c: ConfigReader) -> Architecture:
     """Return BEiT: keys without a bias, scaled halves, positions where a key says so, of each or of relative places."""
     c.skip("vocab_size", "use_mean_pooling", "pool_scales", "use_auxiliary_head", "layer_scale_init_value", "add_fpn")
-    c.skip("stage_names", "out_features", "out_indices", "reshape_hidden_states", "semantic_loss_ignore_index")
+    c.skip("semantic_loss_ignore_index", *OF_BACKBONE)
     c.skip(*(f"auxiliary_{name}" for name in ("loss_weight", "channels", "num_convs", "concat_input")))
     if not c.flag("use_mean_pooling", default=True) or not c.value("layer_scale_init_value", 0.1):
         raise ValueError("use_mean_pooling, layer_scale_init_value: expected true, and a number above 0")

@@ -45,7 +45,7 @@ def test_of_two_names_the_class_takes_its_own_and_what_the_other_says_is_told(ki
 
 
 @pytest.mark.slow
-def test_the_names_of_sizes_are_those_that_the_librarys_classes_take():
+def test_the_names_of_sizes_are_the_ones_of_the_librarys_classes():
     pytest.importorskip("transformers")
     assert json.loads(library.NAMES.read_text("utf-8")) == library.read_names()
 
