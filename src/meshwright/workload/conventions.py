@@ -164,7 +164,8 @@ MAXTEXT = msgspec.structs.replace(XLA, selective_saves=2)
 # beside their softmax and two gradients in single precision (models/llama/modeling_llama.py, loss/loss_utils.py)
 EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit_bytes=14)
 # NeMo Automodel loads weights in the type of the checkpoint, bfloat16, and PyTorch's Adam keeps its moments in it
-# (torch_dtype="auto", nemo_automodel/_transformers/auto_model.py); recipes that ask for float32 say so
+# (torch_dtype="auto", nemo_automodel/_transformers/auto_model.py); recipes that ask for float32 say so. Its selective
+# recomputation keeps every second product (components/distributed/activation_checkpointing.py)
 HALF_STATES = {
     "shares_single": 0, "held_gradient_bytes": HALF_BYTES, "optimizer_bytes": 2 * HALF_BYTES, "master_bytes": 0,
     "host_weight_bytes": HALF_BYTES, "host_gradient_bytes": HALF_BYTES,
@@ -228,7 +229,7 @@ STACKS = {  # published ones that do otherwise than most
     "llama3paper": msgspec.structs.replace(SHARDED, gradients_late=0, roots_at_once=0),
     "pax": XLA,
     "maxtext": MAXTEXT,
-    "automodel": IN_HALF,
+    "automodel": msgspec.structs.replace(IN_HALF, selective_saves=1),
     # ms-swift loads weights in the type of the checkpoint, half precision, and hands them to the Trainer so
     # (swift/llm/model/register.py, torch_dtype); under DeepSpeed its engine keeps master copies: --stack deepspeed
     "ms-swift": msgspec.structs.replace(EAGER, adapters_cast=1, **HALF_STATES),

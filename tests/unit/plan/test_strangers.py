@@ -130,10 +130,25 @@ def test_omni_path_reaches_less_of_its_rate_than_infiniband(tmp_path):
     assert step.data_comm_s[1] > 2.0 * step.data_comm_s[0]
 
 
-def test_first_kernels_of_fused_attention_are_slower_on_every_accelerator():
-    for accelerator in ("a100-80g", "h100"):
-        assert "flash_triton" in used("attention", "in-2023", accelerator, "bf16")
-        assert "flash_triton" not in used("attention", "since-2024", accelerator, "bf16")
+@pytest.mark.parametrize("accelerator", ["a100-80g", "h100", "h100-96g", "rtx-4090", "mi300x", "gaudi2", "no-such-one"])
+def test_first_kernels_of_fused_attention_are_slower_on_every_accelerator(accelerator):
+    assert "flash_triton" in used("attention", "in-2023", accelerator, "bf16")
+    assert "flash_triton" not in used("attention", "since-2024", accelerator, "bf16")
+
+
+@pytest.mark.parametrize(("accelerator", "beside"), [("h100", []), ("mi300x", [0.637]), ("h100-96g", [0.86])])
+def test_an_accelerator_to_scale_runs_the_attention_that_its_stack_runs(accelerator, beside):
+    assert used("attention", "torchtitan", accelerator, "bf16") == ["flash_h100", "flash_sdpa", *beside]
+
+
+@pytest.mark.parametrize("stack", sorted(book().stacks))
+def test_selective_recomputation_repeats_no_attention_that_memory_keeps(stack):
+    def share(role):
+        return used(role, stack, "h100", "bf16")
+
+    keeps_attention = share("selective_saves") > 0
+    assert (share("selective_attention") == 1.0) != keeps_attention
+    assert (share("selective_elements") == 0.0) != keeps_attention
 
 
 def test_gradients_of_experts_travel_among_their_own_copies_alone(tmp_path):

@@ -97,6 +97,12 @@ class Coefficients(Conventions, frozen=True, kw_only=True):
 ROLES = Coefficients.__struct_fields__
 FACTS = Conventions.__struct_fields__
 KEPT_LOW = ("low_input_bytes", "gate_bytes")
+# What selective recomputation repeats is what it does not keep, `selective_saves`: 0 the attention between projections
+# alone; 2 all but products and attention. What is repeated beside every second product is for a stack to say.
+REPEATED: Mapping[float, Mapping[str, float]] = {
+    0: {"selective_products": 0.0, "selective_elements": 0.0, "selective_comm": 0.0, "selective_attention": 1.0},
+    2: {"selective_products": 0.0, "selective_elements": 1.0, "selective_comm": 1.0, "selective_attention": 0.0},
+}
 Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its constant, or several that multiply
 
 
@@ -260,8 +266,8 @@ def resolve_roles(
 
     Of several entries for a role the most particular is taken: that for a trait of the run ("role+eager"), the
     device's for this stack ("role@mpt"), the device's for this precision ("role.fp8"), the stack's, the device's, the
-    generic one, or what `workload.conventions` says. A stack's "role*trait" names a constant that multiplies what was
-    found.
+    generic one, for this stack first, or what `workload.conventions` says. A stack's "role*trait" names a constant that
+    multiplies what was found, a device's "role*" what it reaches of that.
     """
     device = known.device(accelerator)[1]
     of_device = device.uses if device else {}
@@ -273,6 +279,7 @@ def resolve_roles(
     traits = [trait for trait in traits if trait != use.trait]  # what is written beside a run says it once more
     for name in KEPT_LOW:  # what is kept in eight bits has its scales beside it
         facts[name] += use.kept * (facts[name] == 1.0)
+    repeated = REPEATED.get(facts["selective_saves"], {})
     found: list[float | list[str | float]] = []
     for role in ROLES:
         keys: list[tuple[Uses, str]] = [
@@ -282,12 +289,16 @@ def resolve_roles(
             (of_device, f"{role}.{precision}@{stack}"),
             (of_device, f"{role}@{stack}"),
             (of_device, f"{role}.{precision}"),
+            (repeated, role),
             (of_stack, role),
         ]
-        keys += [(of_device, role), (known.generic, f"{role}.{precision}")]
+        keys += [(of_device, role), (known.generic, f"{role}.{precision}"), (known.generic, f"{role}@{stack}")]
         keys.append((facts if role in facts else known.generic, role))
         entry = next(table[key] for table, key in keys if key in table)
-        more = [str(of_stack[f"{role}*{trait}"]) for trait in traits if f"{role}*{trait}" in of_stack]
+        more: list[str | float] = [
+            str(of_stack[f"{role}*{trait}"]) for trait in traits if f"{role}*{trait}" in of_stack
+        ]
+        more += [float(str(of_device[f"{role}*"]))] if f"{role}*" in of_device else []
         found.append(
             [entry, *more] if isinstance(entry, str) else [*entry, *more] if isinstance(entry, list) else entry
         )
