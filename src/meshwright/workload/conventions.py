@@ -45,7 +45,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     router_cut: Number = 0  # under sequence parallelism a router has its rank's rows alone, and gathers none
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
     bucket: Number = 0  # parameters whose gradients travel together, where it is said
-    gather_waits: Number = 0  # ZeRO 1: the weights are waited for after the update; 0: they come beside the forward
+    gather_waits: Number = 0  # up to this stage of ZeRO weights are waited for after the update; 0: beside the forward
     stops_early: Number = 0  # recomputation ends before the last sum of a layer, whose result nobody needs
     # offload: bytes of an element between device and host, and what goes on meanwhile
     host_weight_bytes: Number = HALF_BYTES
@@ -200,11 +200,12 @@ UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused los
 # ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840): half-precision gradients leave as backward makes them, and CPU-Adam
 # copies weights back tile by tile; Megatron-LM's --optimizer-cpu-offload overlaps only where a flag of its own says so
 # under ZeRO gradients travel and add up in the type of the model (runtime/engine.py, get_data_types,
-# communication_data_type)
+# communication_data_type), and a step ends with the gather of what ZeRO 1 and 2 updated (runtime/zero/stage_1_and_2.py,
+# step)
 DEEPSPEED = msgspec.structs.replace(
     EAGER, shares_single=0, gradient_bytes=HALF_BYTES, held_gradient_bytes=HALF_BYTES,
     host_weight_bytes=HALF_BYTES, host_gradient_bytes=HALF_BYTES, host_beside=1, host_overlaps=1,
-    gradients_late=0, roots_at_once=0,  # buffers of its own, and FusedAdam (runtime/zero, ops/adam)
+    gradients_late=0, roots_at_once=0, gather_waits=2,  # buffers of its own, and FusedAdam (runtime/zero, ops/adam)
 )  # fmt: skip
 # Unsloth on models of transformers (unslothai/unsloth:unsloth/kernels): a norm is one kernel that keeps what enters it
 # (rms_layernorm.py); networks with adapters keep what enters them, gate and up, whose gradients lie in these, and the

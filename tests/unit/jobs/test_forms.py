@@ -213,8 +213,24 @@ def test_flags_that_change_the_price_and_are_not_understood_are_named(read, flag
 def test_products_hide_tensor_parallelism_where_the_command_asks_for_it_alone(read):
     silent, asked = (read({"a.sh": ON_16 + LLAMA + BATCH + TENSORS + more}) for more in ("", "--tp-comm-overlap"))
 
-    assert (silent.traits, asked.traits) == ((), ("tp-overlap",))
+    assert set(asked.traits) - set(silent.traits) == {"tp-overlap"}
     assert asked.ignored == silent.ignored
+
+
+@pytest.mark.parametrize(
+    ("flags", "waits"),
+    [
+        ("--use-distributed-optimizer", {"dp-waits", "gather-waits"}),
+        ("--use-distributed-optimizer --overlap-grad-reduce", {"gather-waits"}),
+        ("--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather", set()),
+        ("", {"dp-waits"}),
+    ],
+)
+def test_gradients_and_weights_travel_beside_computation_where_flags_say_so_alone(read, flags, waits):
+    job = read({"a.sh": ON_16 + LLAMA + BATCH + flags})
+
+    assert set(job.traits) == waits
+    assert not any("overlap" in text for text in (*job.ignored, *job.notes))
 
 
 def test_modules_that_predict_further_tokens_are_part_of_the_model_that_a_job_trains(read):

@@ -8,12 +8,15 @@ from msgspec.structs import replace
 
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
+from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.coefficients import ROLES, book, resolve_roles
 from meshwright.plan.analytic.step import step_s
+from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.tables.batch import batch_coefficients, batch_of, step_of
 from meshwright.plan.tables.columns import overlap_off
 from meshwright.plan.tables.runs import accelerator_of, band_of, beside_of
 from meshwright.workload.conventions import Conventions
+from meshwright.workload.models import load_model
 from meshwright.workload.split import Sizes, context_exchange
 from tests.unit.plan.test_tables import DENSE, EXPERTS, run
 
@@ -22,6 +25,8 @@ SHORT = {
     **{"gpu": "B200", "num_gpus": "8", "model_name": "deepseek-v3", "layers": "4", "seq_len": "4096", "dp": "8"},
     **{"ep": "8", "global_batch_sequences": "32", "recompute": "none"},
 }
+LLAMA = load_model("llama3-8b").architecture
+DGX = cluster_by_name(load_catalogue(), "dgx-h100", 8)
 
 
 def roles(*runs):
@@ -109,6 +114,27 @@ def test_nothing_hides_what_notes_say_is_not_overlapped(tmp_path):
     assert found.tp_hidden[0] > 0.3
     assert step.exposed_comm_s[1] > 1.3 * step.exposed_comm_s[0]
     assert step.hidden_comm_s[1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_waits_for_its_network_is_exposed(tmp_path):
+    row = DENSE | {"family": "megatron", "year": "2026", "zero_stage_fsdp": "1", "tp": "1", "dp": "64"}
+    found = roles(run(tmp_path, row))[0]
+    waits = {
+        trait: resolve_roles(book(), "megatron", "h100", "bf16", [trait]) for trait in ("dp-waits", "gather-waits")
+    }
+
+    assert found.dp_hidden[0] == 1.0
+    assert found.gather_waits[0] == 0.0
+    assert waits["dp-waits"][ROLES.index("dp_hidden")] == 0.0
+    assert waits["gather-waits"][ROLES.index("gather_waits")] > 0.0
+
+
+@pytest.mark.parametrize("zero", [1, 2])
+def test_deepspeed_ends_a_step_with_the_gather_of_updated_weights(zero):
+    setting = Setting(architecture=LLAMA, cluster=DGX, gpus=8, global_batch=8, seq_len=8192, stack="deepspeed")
+    found = price_layouts(setting, Grid.of([Layout(dp=8, mbs=1, zero=zero)]))
+
+    assert found.exposed_comm_s[0] > 0.5 * found.data_comm_s[0]  # of as many bytes of gradients, and of weights
 
 
 def test_megatron_hides_tensor_parallelism_where_its_flag_is_named_and_bridge_always(tmp_path):

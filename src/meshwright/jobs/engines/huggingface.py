@@ -13,7 +13,7 @@ from ..sources import Sources
 from ..tuning import BY_ENGINE, read_tuning
 from .huggingface_settings import settings_of
 from .llama_factory import FACTORY_HARMLESS
-from .megatron import world_of
+from .megatron import set_waits, world_of
 from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .own_flags import own_checkpoints, own_degrees
 from .swift import SWIFT_HARMLESS, is_swifts
@@ -190,8 +190,7 @@ def _deepspeed(draft: Draft, keys: Keys) -> None:
     if stage is not None:
         draft.switches["zero"] = stage
     overlap = keys.switch("deepspeed.zero_optimization.overlap_comm", default=stage == 3)
-    if not overlap and stage in {1, 2}:
-        draft.ignore("overlap_comm is off: priced as if gradients travelled beside the backward pass")
+    set_waits(draft, gradients=bool(overlap) or stage not in {1, 2}, weights=True)
     size = keys.whole("deepspeed.zero_optimization.mics_shard_size", least=-1)
     world = draft.question.gpus or (draft.world[0] if draft.world else None)
     if size is not None and size > 0:

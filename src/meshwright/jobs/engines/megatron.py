@@ -239,18 +239,21 @@ def fill(draft: Draft, keys: Keys) -> None:
 
 
 def overlaps(draft: Draft, keys: Keys) -> None:
-    """Set whether products hide tensor parallelism; say what is priced as hidden though the flags do not hide it."""
+    """Set what travels beside computation: by default nothing does."""
     if keys.switch("tp-comm-overlap", default=False):
         draft.traits.append("tp-overlap")
     gradients = keys.switch("overlap-grad-reduce", default=False)
     weights = keys.switch("overlap-param-gather", default=False)
-    if not gradients:
-        draft.note("overlap-grad-reduce is off: priced as if gradients travelled beside the backward pass")
-    if not weights and draft.switches["zero"] == 1:
-        draft.note("overlap-param-gather is off: priced as if weights were gathered beside the forward pass")
+    set_waits(draft, gradients=bool(gradients), weights=bool(weights))
     keys.switch("moe-grouped-gemm", default=False)
     keys.switch("squared-relu", default=False)
     dispatching(draft, keys)
+
+
+def set_waits(draft: Draft, *, gradients: bool, weights: bool) -> None:
+    """Price as waited for what nothing hides: gradients after the backward pass, weights after the update."""
+    draft.traits += [] if gradients else ["dp-waits"]
+    draft.traits += [] if weights or draft.switches.get("zero") == 0 else ["gather-waits"]
 
 
 def dispatching(draft: Draft, keys: Keys) -> None:

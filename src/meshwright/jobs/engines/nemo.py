@@ -15,7 +15,7 @@ from ..launch import Launch, assignments_of
 from ..models import catalogue_name
 from ..nearby import nearby
 from ..sources import Sources, plain_value
-from .megatron import dispatching, precision, recomputation, states, vocabulary, world_of
+from .megatron import dispatching, precision, recomputation, set_waits, states, vocabulary, world_of
 from .megatron_refusals import take_ramp
 from .megatron_stages import virtual
 from .nemo_recipes import factory_settings, recipe_name, with_recipe
@@ -251,12 +251,12 @@ def fill_shared_settings(draft: Draft, keys: Keys, plain: Keys) -> None:
     _precision(draft, keys)
     _states(draft, keys)
     _sums(draft, keys)
-    for name in ("overlap_grad_reduce", "overlap_param_gather"):
-        hidden = keys.switch(
-            *(f"{place}{name}" for place in ("ddp.", "trainer.strategy.ddp.", "model.optim.", "optim."))
-        )
-        if hidden is False:
-            draft.note(f"{name} is off: priced as if it were on")
+    places = ("ddp.", "trainer.strategy.ddp.", "model.optim.", "optim.")
+    gradients, weights = (
+        keys.switch(*(f"{place}{name}" for place in places)) is not False
+        for name in ("overlap_grad_reduce", "overlap_param_gather")
+    )
+    set_waits(draft, gradients=gradients, weights=weights)
     for name in ("hidden-dropout", "attention-dropout"):
         share = plain.word(name)
         if share is not None and share.strip("0.") != "":

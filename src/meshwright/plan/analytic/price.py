@@ -63,6 +63,8 @@ TRAITS = {
     "eager": "layers that run operator by operator",
     "vanilla": "no asynchronous tensor parallelism",
     "tp-overlap": "products that hide tensor parallelism",
+    "dp-waits": "gradients that travel after the backward pass",
+    "gather-waits": "weights that are gathered before the forward pass",
 }
 
 

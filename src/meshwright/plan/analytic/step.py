@@ -365,7 +365,7 @@ def _unsharded(
     # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own, unless the last one of a pipeline does
     scatters = np.where(grid.zero == 2, sent.scatters[0] * micro + sent.scatters[1], 1.0)
     forward, backward = layers * layer.forward.total_s, layers * (layer.backward.total_s + layer.again.total_s)
-    waits = (grid.zero == 1) & (c.gather_waits > 0)
+    waits = (grid.zero >= 1) & (grid.zero <= c.gather_waits)
     hidden = np.where(waits, 0.0, weights)  # of the weights, what may travel beside computation
     first = np.where(grid.zero > 0, scatters * gradients, sent.reduced_s)
     second = np.where(grid.zero > 0, hidden, 0.0)
