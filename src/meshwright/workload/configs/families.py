@@ -92,7 +92,10 @@ DECODERS: dict[str, Traits] = {
     # InternLM 2 and 2.5 keep queries, keys and values in one matrix (internlm/internlm2-7b:modeling_internlm2.py)
     "internlm2": Traits(qkv_bias=("bias",), out_bias=("bias",), network_bias=False),
     # Baichuan 1 and 2: as Llama; of 13 B with ALiBi (baichuan-inc/Baichuan2-13B-Base:modeling_baichuan.py)
-    "baichuan": Traits(qkv_bias=False, out_bias=False, network_bias=False),
+    # Aquila 1 and 2 (BAAI/Aquila2-7B:modeling_aquila.py) and XVERSE (xverse/XVERSE-7B:modeling_xverse.py): as Llama too
+    **dict.fromkeys(("baichuan", "aquila", "xverse"), Traits(qkv_bias=False, out_bias=False, network_bias=False)),
+    # internlm/internlm-7b:modeling_internlm.py
+    "internlm": Traits(qkv_bias=("bias",), out_bias=("bias",), network_bias=False),
     "internlm3": Traits(qkv_bias=("qkv_bias",), out_bias=("bias",), network_bias=("bias",)),
     "minicpm3": Traits(latent=True, passed=("dim_model_base",)),
     "ministral": MISTRAL,
@@ -187,6 +190,12 @@ DECODERS: dict[str, Traits] = {
         router_bias=True,
         expert_bias=True,
         passed=("initial_context_length",),
+    ),
+    # DeepSeekMoE 16B, before latent attention (deepseek-ai/deepseek-moe-16b-base:modeling_deepseek.py)
+    "deepseek": Traits(experts="after_first", network_bias=False),
+    # norms before and behind attention and experts (hpcai-tech/grok-1:modeling_grok1.py, DecoderLayer)
+    "grok-1": Traits(
+        experts="all", norms=4, qkv_bias=False, out_bias=False, network_bias=False, passed=("max_attn_value",)
     ),
     "deepseek_v2": Traits(latent=True, experts="after_first", network_bias=False),
     "deepseek_v3": DEEPSEEK,

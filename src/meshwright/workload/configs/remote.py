@@ -1,4 +1,4 @@
-"""Decoders whose code lies beside their weights (`auto_map`) and not in the library: ChatGLM, Arctic, Phi-3-small."""
+"""Decoders whose code lies beside their weights (`auto_map`): ChatGLM, Qwen 1, Arctic, Phi-3-small."""
 
 import msgspec
 
@@ -27,6 +27,17 @@ def chatglm(c: ConfigReader) -> Architecture:
     return decoder(
         c.changed(sizes), Traits(qkv_bias=c.flag("add_qkv_bias") or biased, out_bias=biased, network_bias=biased)
     )
+
+
+def qwen(c: ConfigReader) -> Architecture:
+    """Return Qwen of 2023, whose file says gate and up together (Qwen/Qwen-7B:modeling_qwen.py, QWenMLP)."""
+    both = c.whole("intermediate_size")
+    if both % 2:
+        raise ValueError(f"intermediate_size: {both}: expected an even number, of gate and up together")
+    c.skip("onnx_safe", "use_dynamic_ntk", "use_logn_attn", "use_cache_kernel", "seq_length")
+    biased = not c.flag("no_bias", default=True)
+    sizes = {"intermediate_size": both // 2, "head_dim": c.whole("kv_channels", 128), "seq_length": None}
+    return decoder(c.changed(sizes), Traits(qkv_bias=True, out_bias=biased, network_bias=biased))
 
 
 def arctic(c: ConfigReader) -> Architecture:
@@ -76,4 +87,4 @@ def phi3_small(c: ConfigReader) -> Architecture:
 
 
 SPARSE = ("block_size", "homo_head_pattern", "num_local_blocks", "triton_kernel_block_size", "vert_stride")
-REMOTE = {"chatglm": chatglm, "arctic": arctic, "phi3small": phi3_small}
+REMOTE = {"chatglm": chatglm, "qwen": qwen, "arctic": arctic, "phi3small": phi3_small}

@@ -36,6 +36,7 @@ STRANGERS = frozenset(
             "arctic",
         ),
         *("phi3small", "kimi_vl", "phi4mm"),
+        *("qwen", "aquila", "xverse", "internlm", "deepseek", "grok-1"),
         "perception_lm",  # whose encoder lies in timm
     }
 )

@@ -305,12 +305,47 @@ PUBLISHED = {
     | {"skip_bias_add": True, "skip_bias_add_qkv": False},
     7_505_973_248: WIDE  # Baichuan2 7B
     | {"model_type": "baichuan", "intermediate_size": 11008, "num_hidden_layers": 32, "vocab_size": 125696},
+    7_721_324_544: WIDE  # Qwen 7B
+    | {"model_type": "qwen", "intermediate_size": 22016, "num_hidden_layers": 32, "vocab_size": 151936}
+    | {
+        "kv_channels": 128,
+        "no_bias": True,
+        "max_position_embeddings": 32768,
+        "seq_length": 8192,
+        "use_logn_attn": True,
+    },
+    16_375_728_128: {"model_type": "deepseek", "hidden_size": 2048, "num_attention_heads": 16}  # DeepSeekMoE 16B
+    | {"intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2}
+    | {"num_experts_per_tok": 6, "first_k_dense_replace": 1, "num_hidden_layers": 28, "vocab_size": 102400},
 }
 
 
 @pytest.mark.parametrize("count", PUBLISHED)
 def test_types_whose_code_lies_beside_their_weights_have_the_published_parameters(count):
     assert parameters(PUBLISHED[count]) == count
+
+
+def test_grok_has_two_of_eight_gated_experts_and_four_norms():
+    config = {"model_type": "grok-1", "hidden_size": 6144, "intermediate_size": 32768, "num_hidden_layers": 64}
+    config |= {"num_attention_heads": 48, "num_key_value_heads": 8, "num_experts": 8, "num_experts_per_tok": 2}
+    config |= {"vocab_size": 131072, "max_attn_value": 30.0, "tie_word_embeddings": True}
+    layer = 2 * 6144 * (6144 + 1024) + 8 * 6144 + 4 * 6144
+
+    assert parameters(config) == 64 * (layer + 8 * 3 * 6144 * 32768) + 6144 + 131072 * 6144
+
+
+@pytest.mark.parametrize(("kind", "biases"), [("internlm", 4 * 4096), ("aquila", 0), ("xverse", 0)])
+def test_copies_of_llama_have_the_biases_of_their_own_code(kind, biases):
+    config = WIDE | {"intermediate_size": 11008, "num_hidden_layers": 2, "vocab_size": 100008}
+    config |= {"bias": True} if biases else {}
+
+    llama = parameters({**config, "bias": None, "model_type": "llama"})
+    assert parameters({**config, "model_type": kind}) == llama + 2 * biases
+
+
+def test_gate_and_up_of_qwen_1_that_do_not_halve_are_refused():
+    with pytest.raises(InputError, match="intermediate_size: 11007: expected an even number"):
+        architecture_of(WIDE | {"model_type": "qwen", "intermediate_size": 11007, "vocab_size": 8, "num_layers": 1})
 
 
 def test_arctic_has_a_dense_network_beside_its_experts():
