@@ -85,6 +85,28 @@ def test_ranks_that_get_on_are_waited_for_and_others_are_not():
         pool.run(sleep_a_second, timeout_s=0.5, gets_on=lambda: False)
 
 
+def hold_up_all_lower_ranks(rank, world_size, store, how):
+    if rank < world_size - 1:
+        time.sleep(600)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ValueError("the last rank says no")
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("raise", "ValueError: the last rank says no"), ("kill", "its process has ended (exit code -9)")],
+)
+def test_a_failure_ends_the_wait_for_ranks_that_wait_for_it_and_comes_first(how, why, monkeypatch):
+    monkeypatch.setattr("meshwright.bench.ranks.pool.AFTER_FAILURE_S", 0.5)
+
+    with RankPool(2) as pool, pytest.raises(RankFailedError) as told:
+        pool.run(hold_up_all_lower_ranks, how, timeout_s=20.0)
+
+    first, *_, last = str(told.value).splitlines()
+    assert (first, last) == (f"rank 1: {why}", "rank 0 did not answer within 0.5 s after that")
+
+
 def fail(rank, world_size, store):
     raise ValueError("nobody hears this")
 

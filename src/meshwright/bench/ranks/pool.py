@@ -18,16 +18,18 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import _forkserver, ensure_running
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...errors import InputError, MeshwrightError
 from ...temporary import process_folder
 from .job_signals import JOB_SIGNALS
 
 LOOK_S = 0.25  # between two looks whether ranks that have not answered get on
+AFTER_FAILURE_S = 5.0  # for the other ranks to answer, once one has failed
 PRELOAD = ("meshwright.bench.ranks.forkserver_preload", "torch", "torch.distributed", "meshwright.bench.ranks.pool")
 
 
@@ -118,37 +120,59 @@ class RankPool:
     ) -> list[Any]:
         """Run `function` on every rank; raise RankFailedError with the tracebacks of the ranks that failed.
 
-        InputError where nothing but bad input ended them.
+        InputError where nothing but bad input ended them. A failure ends the wait for the others, which may wait for
+        that rank, within `AFTER_FAILURE_S`.
 
         `gets_on` is asked a few times a second; each time that it says yes, the ranks have `timeout_s` again.
         """
         with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
             job = (function.__module__, function.__qualname__, str(Path(folder) / "store"), arguments)
             for pipe in self._pipes:
-                pipe.send(job)
-            end = time.monotonic() + timeout_s
-            results: list[Any] = []
-            failures: list[str] = []
-            refusals: list[InputError] = []
-            for rank, pipe in enumerate(self._pipes):
-                while not pipe.poll(min(LOOK_S, max(0.0, end - time.monotonic())) if not failures else 5.0):
-                    if not failures and gets_on():
-                        end = time.monotonic() + timeout_s
-                    elif failures or time.monotonic() >= end:
-                        self.close()
-                        late = f"rank {rank} did not answer within {timeout_s:g} s"
-                        raise RankFailedError("\n".join([*failures, late]))
-                ok, value = pipe.recv()
-                results.append(value)
-                if not ok:
-                    error, told = value
-                    refusals += [error] if isinstance(error, InputError) else []
-                    failures.append(f"rank {rank}: {told}")
-            if failures and len(refusals) == len(failures):
-                raise refusals[0]
-            if failures:
-                raise RankFailedError("\n".join(failures))
-            return results
+                with contextlib.suppress(BrokenPipeError):  # of a rank that has died: its answer is its end
+                    pipe.send(job)
+            answers = self._answers(timeout_s, gets_on)
+        failures = {rank: value for rank, (ok, value) in sorted(answers.items()) if not ok}
+        refusals = [refusal for refusal, _ in failures.values() if refusal is not None]
+        silent = [rank for rank in range(self.world_size) if rank not in answers]
+        if silent:
+            self.close()
+        if failures and len(refusals) == len(failures):
+            raise refusals[0]
+        told = [f"rank {rank}: {text}" for rank, (_, text) in failures.items()]
+        limit = f"{AFTER_FAILURE_S:g} s after that" if failures else f"{timeout_s:g} s"
+        told += [f"rank {rank} did not answer within {limit}" for rank in silent]
+        if told:
+            raise RankFailedError("\n".join(told))
+        return [answers[rank][1] for rank in range(self.world_size)]
+
+    def _answers(self, timeout_s: float, gets_on: Callable[[], bool]) -> dict[int, tuple[bool, Any]]:
+        """Return, by rank, whether the function returned there, and what it returned or how it failed.
+
+        Ranks that do not answer in time are left out.
+        """
+        waiting = {pipe: rank for rank, pipe in enumerate(self._pipes)}
+        answers: dict[int, tuple[bool, Any]] = {}
+        has_failed = False
+        end_s = time.monotonic() + timeout_s
+        while waiting and (left_s := end_s - time.monotonic()) > 0:
+            for pipe in connection.wait(list(waiting), min(LOOK_S, left_s)):
+                rank = waiting.pop(cast(Connection, pipe))
+                answers[rank] = self._answer_of(rank)
+                if not answers[rank][0] and not has_failed:
+                    has_failed, end_s = True, time.monotonic() + AFTER_FAILURE_S
+            if not has_failed and gets_on():
+                end_s = time.monotonic() + timeout_s
+        return answers
+
+    def _answer_of(self, rank: int) -> tuple[bool, Any]:
+        """Return the answer of a rank that has answered, or has died."""
+        try:
+            ok, value = self._pipes[rank].recv()
+        except (EOFError, ConnectionResetError):
+            process = self._processes[rank]
+            process.join()
+            return False, (None, f"its process has ended (exit code {process.exitcode})")
+        return ok, value
 
     def close(self) -> None:
         """End the ranks; a later `rank_pool` fixture starts new ones."""
