@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from datetime import timedelta
 
@@ -167,6 +168,39 @@ def test_ranks_that_leave_because_of_a_dead_one_are_not_blamed_where_the_store_h
     answers = faults.launch(faults.die_with_the_store, ranks, tmp_path, 0, per_host=per_host)
 
     assert [message.partition(" (")[0] for _, message, _ in answers[1:]] == ["rank 0"] * (ranks - 1)
+
+
+def shut_down_beside_a_collective(rank, world_size):
+    if rank == 1:
+        return signal.pause()
+    group, raised = dist.distributed_c10d._get_default_group(), []
+
+    def wait():
+        try:
+            dist.all_reduce(torch.ones(4))
+        except RankFailure as error:
+            raised.append(str(error))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while group.current_call() != "all_reduce #2":
+        time.sleep(0.01)
+    time.sleep(0.2)  # it waits for what rank 1 sends
+    group.shutdown()
+    waiting.join()
+    try:
+        dist.send(torch.ones(4), 1)
+    except RankFailure as error:
+        raised.append(str(error))
+    return raised
+
+
+def test_a_rank_that_shuts_its_group_down_blames_itself_for_the_calls_that_this_ends(tmp_path):
+    (kind, told, _), _ = faults.launch(shut_down_beside_a_collective, 2, tmp_path, silent={1}, per_host=1)
+
+    assert kind == "fine"
+    assert [text.partition(" (")[0] for text in told] == ["rank 0", "rank 0"]
+    assert all("has left the group" in text for text in told)
 
 
 def freeze_with_the_store(rank, world_size):

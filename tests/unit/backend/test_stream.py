@@ -247,3 +247,36 @@ def test_a_rank_that_waits_says_for_whom_from_time_to_time(monkeypatch, helped):
         assert [waited_s for _, waited_s in said] == sorted(waited_s for _, waited_s in said)
         assert said[0][1] < 0.5
         assert first.rank == 0
+
+
+@HELPED
+def test_an_exchange_after_the_connections_were_closed_says_so(monkeypatch, helped):
+    with transports(monkeypatch, (helped, helped)) as (near, _):
+        near.close()
+
+        with pytest.raises(TransportError, match="^rank 0 lost rank 1: connection closed$"):
+            near.exchange([Outgoing(1, torch.ones(4))], [])
+
+
+class ClosedFromTwoSides:
+    """A connection whose end begins on one thread while another closes the transport."""
+
+    def __init__(self, transport):
+        self.transport = transport
+
+    def shutdown(self, _):
+        other = threading.Thread(target=self.transport.close)
+        other.start()
+        other.join(0.2)
+
+    def close(self):
+        pass
+
+
+def test_two_threads_may_close_a_transport_at_once():
+    transport = TcpTransport(dist.HashStore(), 0, 1)
+    transport.connections.update({1: ClosedFromTwoSides(transport), 2: ClosedFromTwoSides(transport)})
+
+    transport.close()
+
+    assert not transport.connections

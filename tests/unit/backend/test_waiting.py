@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -140,3 +141,18 @@ def test_a_waiter_that_is_stopped_meanwhile_holds_that_time_against_nobody(helpe
 
     _, status = os.waitpid(pid, 0)
     assert 3 <= os.waitstatus_to_exitcode(status) < 30
+
+
+def test_a_rank_is_not_taken_for_dead_because_another_thread_stops_watching_it(monkeypatch):
+    lives = LivenessWatch({1: os.pidfd_open(os.getpid())})
+    poll = select.poll
+
+    def polled():
+        closing = threading.Thread(target=lives.close)
+        closing.start()
+        closing.join(0.2)  # it closes what is about to be asked, if it can
+        return poll()
+
+    monkeypatch.setattr(waiting.select, "poll", polled)
+
+    assert not lives.ended(1)

@@ -132,3 +132,19 @@ def test_until_futures_are_built_the_last_small_works_stay(monkeypatch):
 
     assert small() is not None
     assert large() is None
+
+
+def test_a_work_that_is_submitted_while_the_worker_closes_is_done(worker, monkeypatch):
+    start, begun = worker._start_spare, threading.Event()
+
+    def closing():
+        start()
+        threading.Thread(target=lambda: (begun.set(), worker.close(timeout_s=5.0))).start()
+        begun.wait()
+        time.sleep(0.2)  # for it to close, if it can
+
+    monkeypatch.setattr(worker, "_start_spare", closing)
+    work = PendingWork(lambda: None, ())
+    worker.submit(work)
+
+    assert work.wait(5.0)

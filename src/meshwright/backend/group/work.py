@@ -229,7 +229,7 @@ class CollectiveWorker:
         self._queue: queue.SimpleQueue[PendingWork | None] = queue.SimpleQueue()
         self._turn = threading.Lock()  # held by the thread that takes from the queue
         self._holder = 0  # that thread
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # of what is below; a signal's handler may close the worker in the middle of it
         self._threads: list[threading.Thread] = []
         self._spare = 0  # threads that wait for their turn, or are about to
         self._is_closed = False
@@ -248,27 +248,28 @@ class CollectiveWorker:
 
     def submit(self, work: PendingWork) -> None:
         """Queue `work`; once the worker is closed, do it here and now: torch lets a group that was shut down go on."""
-        if self._is_closed:
-            work.run()
-            return
-        if not self._threads:
-            self._start_spare()
         with self._lock:
-            self._counts[0] += 1
-            self._queue.put(work)
+            if not self._is_closed:
+                if not self._threads:
+                    self._start_spare()
+                self._counts[0] += 1
+                self._queue.put(work)
+                return
+        work.run()
 
     def close(self, timeout_s: float) -> None:
         """Finish what is queued and end the threads; give up waiting for them after `timeout_s`."""
-        threads, self._threads, self._is_closed = self._threads, [], True
-        if threads:
-            self._queue.put(None)
+        with self._lock:  # no work comes behind the end of the queue
+            threads, self._threads, self._is_closed = self._threads, [], True
+            if threads:
+                self._queue.put(None)
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(timeout_s)
 
     def disown(self) -> None:
         """Run every later work where it is submitted, in a forked child: what is queued is for its parent's threads."""
-        self._threads, self._is_closed, self._lock = [], True, threading.Lock()
+        self._threads, self._is_closed, self._lock = [], True, threading.RLock()
         self._counts[1] = self._counts[0]
 
     def _start_spare(self) -> None:

@@ -312,11 +312,11 @@ class HostsEngine:
     def close(self) -> None:
         """Leave the group."""
         self.mailbox.close(farewell=self.broken is None)
-        self._thread.shutdown(wait=False, cancel_futures=True)
         self._local.close()
-        self.network.close()
-        if self._local.group.broken is None:  # a later call finds no connections
+        if self._local.group.broken is None:  # a later call finds no connections, and one under way loses them
             self._local.group.broken = CollectiveError("it was shut down")
+        self.network.close()
+        self._thread.shutdown(wait=False)  # what is queued fails: a caller that waits for it hears why
 
     def disown(self, error: CollectiveError) -> None:
         """Refuse every call with this error, in a forked child, and touch nothing that the ranks share."""

@@ -201,7 +201,12 @@ class HostsView:
         return self._failed(FaultyRank.of(peer, DISAGREE + said), self._local.flight.current())
 
     def failure(self, peer: GroupMember, why: str, call: tuple[str, int, int]) -> CollectiveError:
-        """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
+        """Return the error for a lost peer: what it left word of, or else that it is gone itself.
+
+        No peer is to blame for a connection that another thread of this rank has closed.
+        """
+        if (culprit := self._local.own_fault()) is not None:
+            return self._failed(culprit, call)
         lost = "waited" not in why
         suspect = FaultyRank.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
         if lost:

@@ -337,8 +337,8 @@ class LocalGroup:
         collective.
         """
         counters = self.counters
-        if self.broken is not None:  # another thread of this rank has given up, or aborted the group
-            return self.failure(self.blamed(self.rank, "gave up"), call)
+        if (culprit := self.own_fault()) is not None:
+            return self.failure(culprit, call)
         for peer in self.peers:
             if counters[peer * LINE + STATE] == BROKEN:
                 return self.failure(self.blamed(peer, "gave up"), call)
@@ -364,6 +364,12 @@ class LocalGroup:
         if len(late) == 1 and waited_s > HINT_AFTER_S:
             self.wait_for(self.members[late[0]], call)
         return self.diagnose_wait(late, waited_s, self.timeout_s, call, arrived, may_wait=True)
+
+    def own_fault(self) -> FaultyRank | None:
+        """Return the culprit where another thread of this rank has given up, or ended the group; None where none has."""
+        if self.broken is None:
+            return None
+        return self.blamed(self.rank, "has left the group" if self.has_left(self.rank) else "gave up")
 
     def has_left(self, peer: int) -> bool:
         """Return whether a rank has left the group."""

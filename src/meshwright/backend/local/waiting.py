@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import select
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -236,22 +237,25 @@ class LivenessWatch:
         """Take over the descriptors, one for each rank."""
         self._descriptors = dict(signs)
         self._dead: set[int] = set()
+        self._lock = threading.Lock()  # of the descriptors: one that is closed may be another file's the next moment
 
     def ended(self, rank: int) -> bool:
         """Return whether the process of `rank` has ended (it is known within a millisecond of the end)."""
         if rank in self._dead:
             return True
-        descriptor = self._descriptors.get(rank)
-        if descriptor is None:
-            return False
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        if poll.poll(0):
-            self._dead.add(rank)
+        with self._lock:
+            descriptor = self._descriptors.get(rank)
+            if descriptor is None:
+                return False
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            if poll.poll(0):
+                self._dead.add(rank)
         return rank in self._dead
 
     def close(self) -> None:
-        """Stop watching."""
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
-        self._descriptors.clear()
+        """Stop watching; other threads may still ask."""
+        with self._lock:
+            for descriptor in self._descriptors.values():
+                os.close(descriptor)
+            self._descriptors.clear()

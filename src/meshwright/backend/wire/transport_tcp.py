@@ -51,7 +51,9 @@ class TcpTransport:
         self.call = 0  # the number of the collective that the next exchanges are of, the same on all ranks
         self._stages: dict[int, torch.Tensor] = {}
         self.connections: dict[int, socket.socket] = {}  # by rank; non-blocking once all are there
-        self._at_work = threading.RLock()
+        self._at_work = threading.RLock()  # held during an exchange
+        self._closing = threading.RLock()  # held while connections are shut down or closed, never while waiting
+        self._is_closed = False
         helper = load_stream()
         self._stream = Stream(helper, rank, self.connections) if helper else None
         try:
@@ -118,6 +120,8 @@ class TcpTransport:
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
         with self._at_work:
+            if self._is_closed and (sends or receives):
+                raise self._lost((*sends, *receives)[0].peer, "connection closed")
             if self._stream is None or not self._stream.exchange(
                 sends, receives, self.timeout_s, self.call, self.waits
             ):
@@ -224,10 +228,12 @@ class TcpTransport:
 
     def close(self) -> None:
         """Close all connections; an exchange of another thread, if there is one, fails first."""
-        for connection in self.connections.values():
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        with self._at_work:  # their numbers are free for other files from here on
+        with self._closing:
+            for connection in list(self.connections.values()):
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        with self._at_work, self._closing:  # their numbers are free for other files from here on
+            self._is_closed = True
             for connection in self.connections.values():
                 connection.close()
             self.connections.clear()
