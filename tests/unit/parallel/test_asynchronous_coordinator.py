@@ -1,6 +1,7 @@
 """The coordinator by itself: who may start, with requests that a test makes in an order of its own."""
 
 from meshwright.parallel.asynchronous.coordinator import Coordinator, RunTerms
+from meshwright.parallel.asynchronous.members import Members
 from meshwright.parallel.asynchronous.messages import Contribute, Join, LeaseRequest
 
 WORKERS = 4
@@ -61,3 +62,19 @@ def test_nobody_starts_while_a_gradient_under_way_could_become_more_than_s_steps
     run.begin(1)
     run.end(1)  # the last of the row that share 4 counts in
     assert max(row["staleness_max"] for row in run.rows) == 1
+
+
+class LetGoOnceSeen(Members):
+    """Members of whom one is let go, by another thread, as soon as somebody has seen that it is in."""
+
+    def __contains__(self, number):
+        return self.leave(number) is not None
+
+
+def test_a_heartbeat_of_a_worker_that_is_let_go_at_that_instant_is_no_error():
+    run = Played(staleness=1)
+    run.coordinator.members.__class__ = LetGoOnceSeen
+
+    run.coordinator.beat(run.members[0])
+
+    assert run.coordinator.problem is None

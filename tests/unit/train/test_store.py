@@ -251,3 +251,24 @@ def test_a_store_that_is_closed_leaves_no_thread_and_no_descriptor():
     hosted.close()
 
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (before, threads)
+
+
+def test_a_thread_that_waits_for_a_key_is_let_go_when_another_leaves_the_store(store, another):
+    other, raised = another(store), []
+
+    def wait():
+        try:
+            other.get("never written")
+        except dist.DistNetworkError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not other._lock.locked():
+        time.sleep(0.01)
+    time.sleep(0.2)  # for its request to be under way
+    other.close()
+    waiting.join(2.0)
+
+    assert not waiting.is_alive()
+    assert len(raised) == 1

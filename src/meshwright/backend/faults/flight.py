@@ -7,6 +7,7 @@ groups the last collectives, the one that it is in, and the last step that each 
 import ctypes
 import os
 import struct
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -142,22 +143,26 @@ class RecordedGroup(Protocol):
 
 def remember(group: RecordedGroup) -> None:
     """Let the record of this group be written with those of the others, as long as the group lives."""
-    _groups.add(group)
+    with _groups_lock:
+        _groups.add(group)
 
 
 def forget_group(group: RecordedGroup) -> None:
     """Leave a group that has ended out of the record."""
-    _groups.discard(group)
+    with _groups_lock:
+        _groups.discard(group)
 
 
 def forget_groups() -> None:
-    """Leave out all groups, in a forked child: their record is its parent's."""
+    """Leave out all groups, in a forked child: their record is its parent's, and perhaps the lock too."""
+    global _groups_lock
+    _groups_lock = threading.RLock()
     _groups.clear()
 
 
 def has_given_up(rank: int) -> bool:
     """Return whether a rank of this host, as the job counts, has given up in a group that this one shares with it."""
-    return any(rank in group.given_up() for group in list(_groups))
+    return any(rank in group.given_up() for group in _recorded_groups())
 
 
 def write_flights(reason: str = "") -> Path | None:
@@ -166,7 +171,7 @@ def write_flights(reason: str = "") -> Path | None:
     From any thread, also in the middle of a collective. `reason` is "" where nothing is wrong, or where it is known
     already: what made a group give up stays the reason.
     """
-    folder, groups = os.environ.get(FLIGHT_VARIABLE), sorted(_groups, key=lambda group: group.flight.group)
+    folder, groups = os.environ.get(FLIGHT_VARIABLE), sorted(_recorded_groups(), key=lambda group: group.flight.group)
     if not folder or not groups:
         return None
     rank = groups[0].flight.rank
@@ -194,6 +199,12 @@ def write_flights(reason: str = "") -> Path | None:
     return path
 
 
+def _recorded_groups() -> list[RecordedGroup]:
+    with _groups_lock:
+        return list(_groups)
+
+
 _put = struct.Struct("4q").pack_into
 _operation_numbers: dict[str, int] = {}
 _groups: weakref.WeakSet[RecordedGroup] = weakref.WeakSet()
+_groups_lock = threading.RLock()  # a set that another thread adds to cannot be listed

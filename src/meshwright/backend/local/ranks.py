@@ -366,7 +366,7 @@ class LocalGroup:
         return self.diagnose_wait(late, waited_s, self.timeout_s, call, arrived, may_wait=True)
 
     def own_fault(self) -> FaultyRank | None:
-        """Return the culprit where another thread of this rank has given up, or ended the group; None where none has."""
+        """Return the culprit where another thread of this rank has given up, or has ended the group; else None."""
         if self.broken is None:
             return None
         return self.blamed(self.rank, "has left the group" if self.has_left(self.rank) else "gave up")

@@ -141,8 +141,9 @@ class Coordinator:
 
     def beat(self, number: int) -> None:
         """Note that a worker is alive."""
-        if number in self.members:
-            self.members[number].heard_s = self._clock()
+        member = self.members.get(number)  # looked up once: another thread may let it go
+        if member is not None:
+            member.heard_s = self._clock()
 
     def leave(self, number: int, reason: str) -> None:
         """Let a worker go; the others do not wait for it any more."""

@@ -92,7 +92,8 @@ class RunSupervisor:
         """Start servers and workers."""
         meeting.forget_servers(self.folder.servers)
         run_dir, settings = str(self.folder.path), self.config.data_parallel
-        self.servers = [Child(f"server {i}", server_main, run_dir, i, "127.0.0.1") for i in range(settings.servers)]
+        for i in range(settings.servers):
+            self.servers.append(Child(f"server {i}", server_main, run_dir, i, "127.0.0.1"))
         for island in range(self.plan.layout.dp // settings.island):
             self._start_island(island)
 
@@ -121,8 +122,8 @@ class RunSupervisor:
         return first.ended.stopped
 
     def stop(self, _: int, __: FrameType | None) -> None:
-        """End the run after what is under way, and save it; a second signal ends it at once."""
-        if self._stopping:
+        """End the run after what is under way, and save it; a second signal, or one before the start, at once."""
+        if self._stopping or not self.servers:
             raise KeyboardInterrupt
         self._stopping = True
         self.servers[0].process.terminate()

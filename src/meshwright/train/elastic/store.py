@@ -139,9 +139,11 @@ class SealedStore(_Store):  # type: ignore[misc]
         return reply
 
     def _break(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # a thread that waits for an answer hears of it
+            connection.close()
 
     def _connected(self) -> socket.socket:
         """Return a connection to a server that knows the secret, once there is one."""
