@@ -15,7 +15,7 @@ from ...errors import InputError, MeshwrightError
 from ..job.environment import Place
 from ..run.run_folder import RunFolder
 from . import meeting
-from .processes import Ended, server_main, work_for_run
+from .processes import server_main, work_for_run
 from .supervisor import Child
 
 CLEARED = "meshwright/asynchronous"  # in the store, once nothing of an earlier start is left
@@ -43,6 +43,7 @@ def take_part(folder: RunFolder, place: Place) -> str:
     if place.local_rank == 0 and node < settings.servers:
         start_fork_server("meshwright.train.asynchronous.processes")
         server = Child(f"server {node}", server_main, str(folder.path), node, network_address() or "127.0.0.1")
+        server.hear_beside()
         if node == 0:
             signal.signal(signal.SIGTERM, lambda *_: server.process.terminate())
     try:
@@ -57,8 +58,7 @@ def _wait(server: Child, *, is_first: bool) -> str:
     """Wait for the first server to end the run, or end another one; return "" or what stopped the run."""
     if not is_first:
         server.process.terminate()
-    server.process.join()
-    ended = [notice for notice in server.notices() if isinstance(notice, Ended)]
-    if ended and ended[-1].error:
-        raise (InputError if ended[-1].is_input else MeshwrightError)(ended[-1].error)
-    return ended[-1].stopped if ended else ""
+    ended = server.wait()
+    if ended.error:
+        raise (InputError if ended.is_input else MeshwrightError)(ended.error)
+    return ended.stopped

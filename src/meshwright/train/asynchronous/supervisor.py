@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import connection
@@ -44,15 +45,36 @@ class Child:
         self.process.start()
         theirs.close()
         self.ended = Ended()
+        self._hearing: threading.Thread | None = None
 
     def notices(self) -> Iterator[Notice]:
         """Return what it has told since the last call."""
         with contextlib.suppress(EOFError, OSError):
             while self.pipe.poll():
-                notice: Notice = msgspec.json.decode(self.pipe.recv_bytes(), type=Notice)
-                if isinstance(notice, Ended):
-                    self.ended = notice
-                yield notice
+                yield self._heard()
+
+    def hear_beside(self) -> None:
+        """Hear what it tells on a thread of its own, where nobody asks for its notices: a full pipe would stop it."""
+        self._hearing = threading.Thread(target=self._hear_out, name="notices", daemon=True)
+        self._hearing.start()
+
+    def wait(self) -> Ended:
+        """Wait until it has ended, heard beside; return what it told last."""
+        self.process.join()
+        if self._hearing is not None:
+            self._hearing.join()
+        return self.ended
+
+    def _hear_out(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self._heard()
+
+    def _heard(self) -> Notice:
+        notice: Notice = msgspec.json.decode(self.pipe.recv_bytes(), type=Notice)
+        if isinstance(notice, Ended):
+            self.ended = notice
+        return notice
 
     def end(self, grace_s: float = 0.0) -> None:
         """End it: with SIGTERM, and with SIGKILL after `grace_s`."""
@@ -61,7 +83,7 @@ class Child:
             self.process.join(grace_s)
         if self.process.is_alive():
             self.process.kill()
-        self.process.join()
+        self.wait()
         self.pipe.close()
 
     def why(self) -> str:

@@ -134,7 +134,8 @@ class Saver:
     def _failed(self, step: int, why: str) -> None:
         text = f"cannot save step {step}: {why}"
         if self._store is not None:
-            self._store.set(PROBLEM, text)
+            with contextlib.suppress(RuntimeError):  # a store that is lost keeps this rank from nothing but telling
+                self._store.set(PROBLEM, text)
         self._problems.append(text)
 
     def _write_part(self, partial: Path, pieces: Sequence[Piece]) -> RankPart:

@@ -8,6 +8,7 @@ import time
 import msgspec
 import pytest
 import torch
+import torch.distributed as dist
 
 from meshwright.errors import InputError
 from meshwright.parallel.engine import unsplit_shard
@@ -315,3 +316,29 @@ def test_a_writer_killed_at_any_instant_leaves_no_part_that_loads(folder):
             completed += 1
             remove_newest(folder)
     assert 0 < completed < 200  # the instants lay on both sides of the rename
+
+
+class StoreLostLater(dist.HashStore):
+    """A store that is there when the saver is made, and lost when it writes."""
+
+    is_lost = False
+
+    def clone(self):
+        return self
+
+    def set(self, key, value):
+        if self.is_lost:
+            raise dist.DistNetworkError("lost the job's store")
+        super().set(key, value)
+
+
+def test_a_checkpoint_that_nobody_can_be_told_of_is_a_problem_of_the_next_look(folder):
+    store = StoreLostLater()
+    store.set("checkpoint/token", "of this start")
+    saver = Saver(folder, rank=1, ranks=2, store=store)
+    store.is_lost = True
+
+    saver.save(CheckpointFacts(step=7), pieces_of(shards()))
+    saver.finish()
+
+    assert saver.take_problem() == "cannot save step 7: DistNetworkError: lost the job's store"
