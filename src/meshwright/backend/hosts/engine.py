@@ -281,7 +281,7 @@ class HostsEngine:
         places = {member.rank: i for i, member in enumerate(group.members)}
         away = [rank for rank in late if rank not in places]
         if away and (waited_s is None or waited_s > group.timeout_s):
-            return self.network.failure(self.members[away[0]], "lost" if waited_s is None else "waited", call)
+            return self.network.failure(self.members[away[0]], call, lost=waited_s is None)
         near = [places[rank] for rank in late if rank in places]
         error = group.diagnose_p2p_wait(near, waited_s or 0.0, call, lambda place: arrived(group.members[place].rank))
         if error is not None:

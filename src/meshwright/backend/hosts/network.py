@@ -5,7 +5,6 @@ Everything here is called by the engine of such a group (`hosts_engine`), which 
 
 import contextlib
 import ctypes
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from ..local.ranks import HINT_AFTER_S, LocalGroup
 from ..local.reductions import Reduction
 from ..local.weak import weakly
 from ..wire.executor import Executor
-from ..wire.transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
+from ..wire.transport import ExchangeError, Incoming, LatePeer, OtherMessage, Outgoing, Transport
 from ..wire.transport_tcp import TcpTransport
 from .choice import MessageCost, choose_all_reduce, price_s, still_serves
 from .links import LinkCache, PriceWatch, measure
@@ -183,9 +182,9 @@ class HostsView:
             yield
         except OtherMessage as error:
             raise self._mismatch(self.members[error.peer], str(error)) from None
-        except TransportError as error:
-            peer = self.members[int(re.findall(r"rank (\d+)", str(error))[-1])]
-            raise self.failure(peer, str(error), self._local.flight.current()) from None
+        except ExchangeError as error:
+            peer, is_lost = self.members[error.peer], not isinstance(error, LatePeer)
+            raise self.failure(peer, self._local.flight.current(), lost=is_lost) from None
 
     def _wait_for(self, peer: int, waited_s: float) -> None:
         """Say that this rank waits for another host's, so that those of its own host that wait for it blame that one.
@@ -200,14 +199,13 @@ class HostsView:
         said = self._other_call(peer) or f"{self._me} in {self._recent[-1][1]}; {peer} not: {why}"
         return self._failed(FaultyRank.of(peer, DISAGREE + said), self._local.flight.current())
 
-    def failure(self, peer: GroupMember, why: str, call: tuple[str, int, int]) -> CollectiveError:
-        """Return the error for a lost peer: what it left word of, or else that it is gone itself.
+    def failure(self, peer: GroupMember, call: tuple[str, int, int], *, lost: bool) -> CollectiveError:
+        """Return the error for a peer that is `lost`, or late: what it left word of, or else that itself is to blame.
 
         No peer is to blame for a connection that another thread of this rank has closed.
         """
         if (culprit := self._local.own_fault()) is not None:
             return self._failed(culprit, call)
-        lost = "waited" not in why
         suspect = FaultyRank.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
         if lost:
             self.leave_calls()  # the peer may have closed because it calls something else

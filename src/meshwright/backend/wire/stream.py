@@ -17,7 +17,7 @@ from torch import Tensor
 from ...native import load_compiled
 from ..local.helper import BF16, FLAGS
 from .executor_reduce import add
-from .transport import Incoming, Outgoing, TransportError, late
+from .transport import ExchangeError, Incoming, Outgoing, late, lost
 from .transport_stream import HEADER, Deadline, Waits, check_header, header_of
 
 SOURCE = Path(__file__).with_name("stream.c")
@@ -103,11 +103,11 @@ class Stream:
             last[stream] = i
         return messages
 
-    def _failure(self, state: int, message: StreamMessage, either: Outgoing | Incoming, call: int) -> TransportError:
+    def _failure(self, state: int, message: StreamMessage, either: Outgoing | Incoming, call: int) -> ExchangeError:
         if state == OUT_OF_STEP and isinstance(either, Incoming):
             check_header(self._rank, either, bytes(message.come), call)
         reason = os.strerror(ctypes.get_errno()) if state == FAILED else "connection closed"
-        return TransportError(f"rank {self._rank} lost rank {either.peer}: {reason}")
+        return lost(self._rank, either.peer, reason)
 
 
 def load_stream() -> ctypes.CDLL | None:

@@ -21,15 +21,23 @@ DEFAULT_TIMEOUT_S = 1800.0  # as torch.distributed's for everything but NCCL
 
 
 class TransportError(MeshwrightError):
-    """A message that could not be delivered; names the two ranks."""
+    """A transport that could not be made, or is of no use any more."""
 
 
-class OtherMessage(TransportError):
-    """A message that is another than was expected: of another size, or of another collective."""
+class ExchangeError(TransportError):
+    """A message that could not be delivered; `peer` is the rank at its other end."""
 
     def __init__(self, peer: int, message: str) -> None:
         self.peer = peer
         super().__init__(message)
+
+
+class LatePeer(ExchangeError):
+    """A peer that did not do its part in time."""
+
+
+class OtherMessage(ExchangeError):
+    """A message that is another than was expected: of another size, or of another collective."""
 
 
 @dataclass(slots=True)
@@ -75,7 +83,7 @@ class Transport(Protocol):
     ranks: int
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
-        """Send and receive all these messages; return when they are delivered, TransportError if they cannot be."""
+        """Send and receive all these messages; return when they are delivered, ExchangeError if they cannot be."""
 
     def close(self) -> None:
         """Let go of what the transport holds; messages under way are lost."""
@@ -143,6 +151,11 @@ def check_size(rank: int, receive: Incoming, size_bytes: int) -> None:
         )
 
 
-def late(rank: int, peer: int, verb: str, timeout_s: float) -> TransportError:
+def late(rank: int, peer: int, verb: str, timeout_s: float) -> LatePeer:
     """Return the error for a peer that did not do its part in time."""
-    return TransportError(f"rank {rank} waited {timeout_s:g} s for rank {peer} to {verb}")
+    return LatePeer(peer, f"rank {rank} waited {timeout_s:g} s for rank {peer} to {verb}")
+
+
+def lost(rank: int, peer: int, reason: str | None) -> ExchangeError:
+    """Return the error for a peer that can no longer be reached."""
+    return ExchangeError(peer, f"rank {rank} lost rank {peer}: {reason}")

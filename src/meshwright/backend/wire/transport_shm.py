@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
+from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError, lost
 from .transport_stream import HEADER, Deadline, IncomingState, OutgoingState, StreamExchange
 
 RING_BYTES = 1 << 20  # of each ring; a power of two
@@ -112,10 +112,10 @@ class SharedMemoryTransport:
                 raise exchange.lateness(self.rank, self.timeout_s)
 
     def _refuse_the_dead(self, exchange: StreamExchange) -> None:
-        """Raise TransportError if the process of a peer that is waited for has ended."""
+        """Raise ExchangeError if the process of a peer that is waited for has ended."""
         for peer in (self._alive[process] for process, _ in self._watch.poll(0)):
             if peer in exchange.out or peer in exchange.inn:
-                raise TransportError(f"rank {self.rank} lost rank {peer}: its process has ended")
+                raise lost(self.rank, peer, "its process has ended")
 
     def _close_files(self) -> None:
         while self._files:

@@ -13,7 +13,7 @@ from struct import Struct
 import torch
 from torch import Tensor
 
-from .transport import Incoming, OtherMessage, Outgoing, TransportError, check_size, late
+from .transport import ExchangeError, Incoming, LatePeer, OtherMessage, Outgoing, check_size, late
 
 HEADER = Struct("<QQ")
 Waits = Callable[[int, float], object]  # told now and then which peer an exchange waits for, and for how many seconds
@@ -26,10 +26,10 @@ def header_of(size_bytes: int, call: int) -> bytes:
 
 
 def check_header(rank: int, message: Incoming, header: bytes | bytearray, call: int) -> None:
-    """Raise TransportError if `header` is not that of the message that `rank` expects."""
+    """Raise ExchangeError if `header` is not that of the message that `rank` expects."""
     size, word = HEADER.unpack(header)
     if word & 0xFFFF != CHECK:
-        raise TransportError(f"rank {rank}: the stream from rank {message.peer} is out of step")
+        raise ExchangeError(message.peer, f"rank {rank}: the stream from rank {message.peer} is out of step")
     if word >> 16 != call >> 16:
         raise OtherMessage(message.peer, f"rank {message.peer} is in another collective than rank {rank}")
     check_size(rank, message, size)
@@ -74,7 +74,7 @@ class IncomingState:
         return all(other.done for other in self.after)
 
     def check_header(self, rank: int) -> None:
-        """Raise TransportError if the header is not that of the message that is expected."""
+        """Raise ExchangeError if the header is not that of the message that is expected."""
         check_header(rank, self.message, self.header, self.call)
 
 
@@ -108,7 +108,7 @@ class StreamExchange:
         """Whether nothing is left to send or to receive."""
         return not self.out and not self.inn
 
-    def lateness(self, rank: int, timeout_s: float) -> TransportError:
+    def lateness(self, rank: int, timeout_s: float) -> LatePeer:
         """Return the error for the first peer that is waited for."""
         return late(rank, self.awaited, "send" if self.inn else "receive", timeout_s)
 

@@ -22,7 +22,7 @@ from ...handshake import HandshakeListener
 from ...sockets import send_promptly
 from ..hosts.addresses import address_advice, from_here, listening_at
 from .stream import SLICE_MS, STAGE_BYTES, Stream, load_stream
-from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
+from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError, lost
 from .transport_stream import HEADER, Deadline, IncomingState, StreamExchange, Waits, bytes_view
 
 GREETING = Struct("<32sI")  # the random word, the rank
@@ -121,7 +121,7 @@ class TcpTransport:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
         with self._at_work:
             if self._is_closed and (sends or receives):
-                raise self._lost((*sends, *receives)[0].peer, "connection closed")
+                raise lost(self.rank, (*sends, *receives)[0].peer, "connection closed")
             if self._stream is None or not self._stream.exchange(
                 sends, receives, self.timeout_s, self.call, self.waits
             ):
@@ -153,7 +153,7 @@ class TcpTransport:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise self._lost(peer, error.strerror) from None
+            raise lost(self.rank, peer, error.strerror) from None
         if message.sent == message.size:
             exchange.finish_send(peer)
         return message.sent > before
@@ -168,9 +168,9 @@ class TcpTransport:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise self._lost(peer, error.strerror) from None
+            raise lost(self.rank, peer, error.strerror) from None
         if count == 0:
-            raise self._lost(peer, "connection closed")
+            raise lost(self.rank, peer, "connection closed")
         if message.got == message.size:
             exchange.finish_receive(peer)
         return True
@@ -222,9 +222,6 @@ class TcpTransport:
             if not deadline.left_s:
                 raise exchange.lateness(self.rank, self.timeout_s)
             self.waits(exchange.awaited, deadline.waited_s)
-
-    def _lost(self, peer: int, reason: str | None) -> TransportError:
-        return TransportError(f"rank {self.rank} lost rank {peer}: {reason}")
 
     def close(self) -> None:
         """Close all connections; an exchange of another thread, if there is one, fails first."""
