@@ -115,6 +115,27 @@ def test_a_wrong_schedule_is_not_run():
         on_threads(2, lambda executor: executor.all_reduce(torch.zeros(3), wrong))
 
 
+def test_a_signal_lets_its_target_go_on_as_a_schedule_and_as_two_calls():
+    order = []
+
+    def as_a_schedule(executor):
+        if executor.rank == 1:
+            order.append("sent")
+        executor.run_signal(build_schedule("signal", "direct", 3, root=1, target=2))
+
+    def as_two_calls(executor):
+        if executor.rank == 0:
+            order.append("sent")
+            executor.signal(2)
+        if executor.rank == 2:
+            executor.wait(0)
+            order.append("heard")
+
+    on_threads(3, lambda executor: (as_a_schedule(executor), as_two_calls(executor)))
+
+    assert order == ["sent", "sent", "heard"]
+
+
 def test_a_rank_that_does_not_come_is_named():
     def only_first(executor):
         if executor.rank == 0:

@@ -403,7 +403,7 @@ def _merge(known: Measurements, new: Measurements) -> Measurements:
 
 
 class CachedMeasurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Measurements as they lie in the cache: with their checksum, so that what is damaged is never priced from."""
+    """Measurements in the cache, with their checksum: damaged ones are never used for a price."""
 
     xxh3_128: str
     measurements: Measurements

@@ -25,8 +25,8 @@ WARM_UP = 2
 CALLS_A_TURN = 6  # calls between two looks at the clock, where it is told what they add to computation
 COMPUTE_S = 0.01  # of computation before each call, as between the collectives of a training step
 ACTION_S = 0.02  # the same of a pipeline between two messages
-LEAST_S = 1e-6  # of work or of a link: less is not told from nothing
-ENDED = 0.05  # of a collective's time is what it takes to see that it is done
+LEAST_S = 1e-6  # work and link times below this count as none
+ENDED = 0.05  # share of a collective's time that it takes to see that it is done
 CLOSE = 0.1  # a line that is off by more at a measured size gives way to the sizes themselves
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
 
@@ -304,7 +304,7 @@ def overlapped_fits(
 def blocking_fits(
     collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], costs: Sequence[Cost]
 ) -> list[CollectiveFit]:
-    """Return the fits of what a collective costs ranks that wait for it, as `fit_names` names them."""
+    """Return the fits of the cost of a collective to ranks that wait for it, by the names of `fit_names`."""
     whole = [1.0] * len(costs)
     if collective != "send_recv":
         times_s, hides = [cost.blocked_s for cost in costs], [cost.hides for cost in costs]

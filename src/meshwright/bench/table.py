@@ -52,7 +52,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def busbw_bytes_per_s(self) -> float:
-        """The bus bandwidth; 0 where it is not known, so that such a row is never the best."""
+        """The bus bandwidth; 0 if it is not known: such a row is never the best."""
         return self.known_busbw_bytes_per_s or 0.0
 
 

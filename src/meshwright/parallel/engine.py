@@ -54,9 +54,9 @@ class Notes(Protocol):
         """Record the body of a `with` as one span."""
 
     def now(self) -> float:
-        """Return this moment on `time.monotonic`; on an accelerator that of what its current stream was given last.
+        """Return this moment on `time.monotonic`; on an accelerator, a mark at the end of its current stream.
 
-        Compared with others it says what was given first. Only `note` knows when an accelerator reached it.
+        Marks compare in the order in which they were made. Only `note` knows when an accelerator reached one.
         """
 
     def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = "") -> None:

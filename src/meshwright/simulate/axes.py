@@ -69,7 +69,7 @@ class AxisPrices:
     def _algorithm(self, comm: Comm, table: Ints) -> str:
         """Return the algorithm of a collective: hierarchical where a group has several ranks in each of its nodes.
 
-        That is what libraries do there, so that every rank's NIC carries its share.
+        Libraries do so: every rank's NIC then carries its share.
         """
         first = self._topology.domain_of[table[0]]
         inside = int((first == first[0]).sum())

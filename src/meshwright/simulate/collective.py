@@ -43,7 +43,7 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulationRun(NamedTuple):
-    """A result, and where it is exact what it was read from."""
+    """A result, the problem that was timed, and the times of its transfers, None where bounds were taken."""
 
     result: Simulated
     folded: FlowProblem

@@ -66,7 +66,7 @@ SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
 CORPUS_READ = "meshwright/corpus"  # in the store: the checksum of what rank 0 has read
 PACED_S = 10.0  # a run that took longer is worth half a second to see whether its machine is as fast as it was
 GRACE_S = 20.0  # for a rank to save after the launcher has died
-FAREWELL_S = 5.0  # for the others to ask, before the store ends with rank 0, who is to blame that it leaves
+FAREWELL_S = 5.0  # for the others to read from the store whom rank 0 blames, before the store ends with rank 0
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ def train_rank(folder: RunFolder, member: Member) -> str:
 
 
 def _leave_with(launcher_pid: int, run_dir: str) -> None:
-    """Wait for the launcher to end, then write that down, clean up after it, ask this process to stop, and make it."""
+    """Wait for the launcher to end; then record that, clean up after it, ask this process to stop, and end it."""
     with contextlib.suppress(ProcessLookupError):  # it has ended already
         select.select([os.pidfd_open(launcher_pid)], [], [])
     EventLog(RunFolder(Path(run_dir)).events, int(os.environ["RANK"])).record(launcher_ended(launcher_pid))

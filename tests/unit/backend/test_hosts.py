@@ -1,8 +1,17 @@
 """The hosts of a group, and their order."""
 
+import mmap
+import os
+
 import pytest
 
+from meshwright.backend.group.options import GroupOptions
+from meshwright.backend.hosts import network
+from meshwright.backend.hosts.engine import HostsEngine
 from meshwright.backend.hosts.placement import GroupMember, hosts_of, switches_above
+from meshwright.backend.local.memory import PAGE, SegmentLayout
+from meshwright.backend.local.segment import Segment
+from meshwright.backend.wire.transport import TransportError
 
 
 def members(*hosts):
@@ -49,3 +58,19 @@ def slurm(address, pattern):
 )
 def test_a_host_knows_the_switches_above_it_as_told_or_as_slurm_says(variables, switches):
     assert switches_above(variables) == switches
+
+
+def test_a_group_that_cannot_connect_to_another_host_leaves_no_descriptor_open(monkeypatch):
+    def unreachable(*_, **__):
+        raise TransportError("rank 0 cannot reach rank 2")
+
+    monkeypatch.setattr(network, "TcpTransport", unreachable)
+    memory, life = SegmentLayout(2, PAGE), os.pidfd_open(os.getpid())
+    segment = Segment(memory, mmap.mmap(-1, memory.total_bytes), {1: life})
+    ranks = members("near", "near", "far")
+
+    with pytest.raises(TransportError, match="cannot reach rank 2"):
+        HostsEngine(None, segment, ranks, ranks[0], 5.0, address="127.0.0.1", options=GroupOptions())
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(life)

@@ -17,7 +17,7 @@ from .blame_board import LOOK_S, PROCESS_BLAME, WORD_S, BlamePropagator, Word, p
 from .failures import DISAGREE, FaultyRank
 
 BLAME_KEY, WORD_KEY, CALLS_KEY = "blame", "word", "calls"
-CALLS_S = 2 * WORD_S  # for a rank that calls something else to leave word of it, which it does once it hears of that
+CALLS_S = 2 * WORD_S  # for a rank that calls something else to hear of the mismatch and publish its calls
 ANSWER_S = 3.0  # for a request to the store, whose host may be busy
 
 
@@ -33,7 +33,7 @@ class Requests:
         return self._overdue is not None and self._overdue.is_alive()
 
     def within(self, request: Callable[[], Any]) -> Any:
-        """Return what a request returns, None where it fails, or where it or one before it is overdue."""
+        """Return the answer to a request; None if it fails, or if it or an earlier request is overdue."""
         if self.are_overdue:
             return None
         answers: list[Any] = []

@@ -16,7 +16,7 @@ from .failures import DISAGREE, FaultyRank
 
 WORD_S = 2.0  # for a rank to leave word itself: its patience began with its own last byte
 LOOK_S = 0.02
-CIRCLE_S = 0.5  # for a rank of a circle to find that one calls something else, where all time out at once
+CIRCLE_S = 0.5  # for ranks that wait in a circle and time out together: one may yet find a call that differs
 
 
 def patience_s(limit_s: float) -> float:

@@ -72,8 +72,8 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
 def make_group(store: Store, rank: int, size: int, timeout: timedelta, options: object = None) -> MeshwrightGroup:
     """Return this rank's process group, made past `torch.distributed`, which knows nothing of it.
 
-    For what keeps groups of its own and makes them again, as torchft does. `store` is theirs alone; `options` are
-    GroupOptions or None. Blocks until all `size` ranks have called it; its end is `shutdown`, or `abort`.
+    For libraries that keep their own groups and make them again, such as torchft. Only this group uses `store`;
+    `options` are GroupOptions or None. Blocks until all `size` ranks have called it; its end is `shutdown`, or `abort`.
     """
     return create_group(_Request(store, rank, size, timeout), options)
 

@@ -10,7 +10,7 @@ from ..hosts.placement import GroupMember
 
 KEY, VERDICT = "monitored-barrier", "verdict"
 PAUSE_S = 2e-3  # between two looks
-GRACE_S = 1.0  # how much later than it should rank 0 may be with its verdict
+GRACE_S = 1.0  # how late the verdict of rank 0 may be
 
 
 class MonitoredBarrier:

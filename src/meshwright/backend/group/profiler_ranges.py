@@ -22,7 +22,7 @@ LIBRARY = "meshwright"
 
 
 def marked(name: str, call: Callable[..., object]) -> Callable[..., None]:
-    """Return `call`, marked as a collective for which the thread that calls it is taken."""
+    """Return `call`, marked in a profile as a collective of the calling thread."""
 
     def recorded(*arguments: Any) -> None:
         with ExitStack() as marks:

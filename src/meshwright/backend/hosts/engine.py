@@ -1,12 +1,13 @@
 """The engine for ranks on several hosts: shared memory inside each host, TCP between them.
 
 The large reductions go in three steps: the ranks of a host reduce one piece each, ranks with the same place on their
-hosts (a column) reduce their piece over the network, and the ranks of a host fetch each other's pieces; so that all
-ranks of a host share its NIC, and each byte crosses it as rarely as can be. All-gather and reduce-scatter take the last
-two and the first two of these steps where all hosts have equally many ranks. Broadcasts and reductions to one rank
+hosts (a column) reduce their piece over the network, and the ranks of a host fetch each other's pieces. So all ranks of
+a host share its NIC, and each byte crosses it as few times as possible. If all hosts have equally many ranks,
+all-gather takes the last two of these steps and reduce-scatter the first two. Broadcasts and reductions to one rank
 cross between one rank of each host.
 """
 
+import contextlib
 import ctypes
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,15 @@ class HostsEngine:
         self._place = mine.index(me.rank)
         self._local = LocalEngine(segment, [members[rank] for rank in mine], me, timeout_s)
         self.flight = self._local.flight
-        group = self._local.group
+        with contextlib.ExitStack() as opened:  # a group that cannot be made leaves no descriptors
+            opened.callback(self._local.close)
+            self._connect(store, mine, timeout_s, address, options)
+            opened.pop_all()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
+
+    def _connect(self, store: Any, mine: Sequence[int], timeout_s: float, address: str, options: GroupOptions) -> None:
+        """Connect to the ranks of other hosts, for collectives and for messages; `mine` are the ranks of this host."""
+        group, me, members = self._local.group, self._me, self.members
         self.network = HostsView(
             store, members, self._hosts, group, timeout_s=timeout_s, address=address, options=options
         )
@@ -75,7 +84,6 @@ class HostsEngine:
         self.mailbox = Mailbox(me, members, lines, weakly(self._diagnose_p2p_wait))
         self.network.say_last = self.mailbox.say
         self.network.last_word = partial(self.mailbox.last_word, patience_s=WORD_S)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
 
     def ask(self, call: Signature) -> None:
         """Say what the next collectives are: the ranks compare it."""

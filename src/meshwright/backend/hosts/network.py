@@ -187,9 +187,9 @@ class HostsView:
             raise self.failure(peer, self._local.flight.current(), lost=is_lost) from None
 
     def _wait_for(self, peer: int, waited_s: float) -> None:
-        """Say that this rank waits for another host's, so that those of its own host that wait for it blame that one.
+        """Publish that this rank waits for a rank of another host: who waits for this one then blames that one.
 
-        Their patience may end before its own, which begins anew with each byte.
+        Ranks of its own host may time out before it does, whose time starts again with each byte.
         """
         if waited_s > HINT_AFTER_S and self.members[peer] not in self._local.members:
             self._local.wait_for(self.members[peer], self._local.flight.current())

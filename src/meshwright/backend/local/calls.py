@@ -19,7 +19,7 @@ from ..hosts.placement import GroupMember
 from .memory import CALL, CALLS, ENTRY, LINE, WORDS_OF_CALL
 
 STEP_BITS = 16
-WITHDRAWN = 2**64 - 2**STEP_BITS  # what is changed in the word of a collective that is taken back: all but the step
+WITHDRAWN = 2**64 - 2**STEP_BITS  # the bits to flip in the word of a withdrawn collective: all but the step
 UNIFORM_MOST, NEEDED_BITS = (
     2**39 - 2,
     24,
@@ -54,7 +54,7 @@ class LocalCalls:
         self._counters[self._rank * LINE + CALL] = word
 
     def withdraw(self) -> None:
-        """Take back what this rank is in, after it has said that it gives up."""
+        """Take back the collective that this rank is in, after it has published that it gives up."""
         at = self._at(self._rank, self._state.first)
         self._counters[self._rank * LINE + CALL] = self._rings[at] = self._rings[at] ^ WITHDRAWN
 

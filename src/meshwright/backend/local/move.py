@@ -16,8 +16,8 @@ def barrier(group: LocalGroup) -> None:
 def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> None:
     """Copy the bytes at `address` on `root` to `address` on every rank. Blocks; all ranks.
 
-    The root is at most as many chunks ahead of the slowest reader as there are slots: short ones, so that it seldom
-    waits for others to read a small message, where that fits into one.
+    The root is ahead of the slowest reader by at most as many chunks as there are slots. A small message takes short
+    slots, of which there are more, so the root seldom waits for readers.
     """
     short = size_bytes <= SHORT_BYTES
     chunk = SHORT_BYTES if short else group.slot_bytes

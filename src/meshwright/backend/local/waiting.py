@@ -26,7 +26,7 @@ SLEEP_S = 50e-6  # the first sleep
 LONGEST_SLEEP_S = 1e-3
 CHECK_S = 20e-3  # how often the slow path looks for dead ranks
 CHECK_NS = int(CHECK_S * 1e9)
-STOPPED_S = 1.0  # of a waiter that does not look: it is not the others that are late
+STOPPED_S = 1.0  # a waiter that did not look for so long was stopped itself: the others are not late
 GLANCE_NS = 200_000  # how long to look at one counter where another may tell the same
 ORDERED_MACHINES = {"x86_64", "i686", "s390x"}  # stores become visible in program order
 _MEMBARRIER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "loongarch64": 283, "x86_64": 324}
@@ -43,7 +43,7 @@ class LookPace(NamedTuple):
 
 
 AWAITED = LookPace(8, LONGEST_SLEEP_S)
-UNAWAITED = LookPace(2, 8e-3)  # what nobody waits for: each look costs one that works
+UNAWAITED = LookPace(2, 8e-3)  # for work that nobody waits for: each look takes a core from a rank that computes
 
 
 class Patience:
@@ -194,7 +194,7 @@ def membarrier_fence(machine: str) -> Callable[[], object]:
 
 
 class _Pipe:
-    """A pipe of which this process alone holds the writing end, so that its end is that of the process."""
+    """A pipe whose writing end only this process holds: the pipe ends when the process does."""
 
     def __init__(self) -> None:
         self._ends: tuple[int, int] | None = None

@@ -24,7 +24,7 @@ WORD = -2  # in place of a size: the other end gives up; the tag says how many b
 MAX_WORD_BYTES = 1024
 HEAD_BYTES = 64  # of a slot: the data start on a cache line
 MAX_MOVE_BYTES = 2**20  # of one system call
-MAX_AWAITED_BYTES = 2**16  # that a connection holds before it wakes a waiter: less than its buffer, which stays open
+MAX_AWAITED_BYTES = 2**16  # a connection with so much to read wakes its waiter: less than its buffer can hold
 
 
 @dataclass(slots=True, eq=False)

@@ -42,7 +42,7 @@ from .lines import Arriving, LineLost, LineMessage, RankLine, UnexpectedMessage
 DiagnoseWait = Callable[
     [Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None
 ]
-SAY_S = 0.5  # for the lines to be free, for a rank that gives up
+SAY_S = 0.5  # how long a rank that gives up waits for the lines to be free
 
 
 class P2PWork(PendingWork):
@@ -64,7 +64,7 @@ class P2PWork(PendingWork):
         self.peer = peer
         self.message = message
         self.source: int | None = None
-        self.engine: object = None  # of the group, which finds out why nothing comes: kept as long as this is
+        self.engine: object = None  # the group's, kept alive by this work: it finds out why nothing comes
         self.started_s = time.monotonic()
         self._mailbox = mailbox
         self._landing = landing
@@ -130,7 +130,7 @@ class Mailbox:
         self._unexpected: dict[int, list[UnexpectedMessage]] = {peer: [] for peer in lines}
         self._helper = load_helper()
         self._bells: list[int] = []  # eventfds that nobody uses
-        self._lingering: dict[int, P2PWork | None] = {}  # of threads that wait in C, and for which work
+        self._lingering: dict[int, P2PWork | None] = {}  # by eventfd of a thread that waits in C: the work it waits for
         self._drivers = 0
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -219,7 +219,7 @@ class Mailbox:
         """Tell the ranks of other hosts why this one gives up, over the lines that are between two messages."""
         if self._lock.acquire(timeout=SAY_S):
             try:
-                if self._has_said or self.broken is not None:  # what was dropped half sent is not to be seen any more
+                if self._has_said or self.broken is not None:  # a message may have been dropped half sent
                     return
                 self._has_said = True
                 for peer, line in self._lines.items():
@@ -373,7 +373,7 @@ class Mailbox:
         return moved
 
     def _enqueue_unexpected(self, peer: int, unexpected: UnexpectedMessage) -> None:
-        """Keep a message that came before its receive, unless that was posted while it came."""
+        """Keep a message that was not expected; hand it over if its receive was posted while it arrived."""
         work = self._match(peer, unexpected.tag)
         if work is None:
             self._unexpected[peer].append(unexpected)

@@ -23,7 +23,7 @@ from .transport_stream import HEADER, Deadline, Waits, check_header, header_of
 SOURCE = Path(__file__).with_name("stream.c")
 MOST = 64  # messages of one exchange
 STAGE_BYTES = 256 * 1024  # received before it is added; fits a core's cache with its target
-SLICE_MS = 100  # how long C works before Python looks for signals and at the time
+SLICE_MS = 100  # how long C works before Python checks for signals and for the deadline
 SEND, STORE, ADD_F32, ADD_F64, ADD_BF16, WIDEN_BF16 = range(6)
 OVER, MOVED, IDLE, CLOSED, OUT_OF_STEP, FAILED = range(6)
 _WAYS = {  # by whether it is added, the type on the wire and that of the target

@@ -22,7 +22,7 @@ from .transport_shm import SharedMemoryTransport
 
 ALIGNMENT = 256  # bytes; where messages start in a buffer
 LEAST_BYTES = 1 << 20  # of a buffer
-HEAD_WORDS = 3  # what a receiver is told of a message: the number of the buffer, first byte, bytes
+HEAD_WORDS = 3  # of a message's head: number of the buffer, first byte, bytes
 
 
 class DeviceMemory(Protocol):
@@ -213,7 +213,7 @@ class DeviceTransport:
         ]
 
     def _grown(self, size_bytes: int) -> Tensor:
-        """Return this rank's buffer: a new one, which all peers may open, where it was smaller."""
+        """Return this rank's buffer; if it is too small, a new one, published to all peers."""
         if self._buffer is None or self._buffer.numel() < size_bytes:
             self._number += 1
             self._buffer = self._memory.allocate(max(LEAST_BYTES, 1 << (size_bytes - 1).bit_length()))

@@ -28,7 +28,8 @@ class TorchTransport:
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Post all these messages at once; return when they are done (on CUDA: are queued on the stream).
 
-        Receives come first: Gloo tells its peer of one behind what it sends, so that both ways would take turns.
+        Receives are posted first: Gloo announces a receive behind the data that it sends, so that the two directions
+        of a pair would take turns.
         """
         operations: list[dist.P2POp] = []
         staged = []

@@ -17,7 +17,7 @@ from .yardstick import TableLinks, links_of_card
 
 
 def nodes_of(cluster: Cluster, catalogue: Catalogue, link: str | None, where: str) -> NodeGroup:
-    """Return the nodes of a cluster; NICs whose rate it lacks, as `nvidia-smi topo -m` does, have that of `link`."""
+    """Return the nodes of a cluster; NICs without a rate (as of `nvidia-smi topo -m`) get that of `link`."""
     rate = named_link(catalogue, link).rate_bytes_per_s if link and link not in catalogue.interconnects else None
     devices = tuple(
         replace(device, network_bandwidth_bytes_per_s=device.network_bandwidth_bytes_per_s or rate)

@@ -186,7 +186,7 @@ class RankPool:
 
 
 def _told(error: BaseException) -> tuple[InputError | None, str]:
-    """Return an error as its owner hears of it: itself where it is bad input, what it says, and its traceback."""
+    """Return an error for the owner of the pool: the InputError if it is one, and its message with its traceback."""
     said = "".join(traceback.format_exception_only(error)).strip()
     refusal = InputError(str(error)) if isinstance(error, InputError) else None
     return refusal, f"{said}\n{''.join(traceback.format_exception(error))}"

@@ -7,7 +7,7 @@ from ..schedules.schedule import Round, Schedule, Transfer, make
 
 
 def dissemination_all_gather(ranks: int) -> Schedule:
-    """All-gather in ceil(log2 P) rounds: each rank passes down all that it has, as far as it is missing there."""
+    """All-gather in ceil(log2 P) rounds: each rank sends down all chunks that it holds and its peer lacks."""
 
     def rounds() -> Iterator[Round]:
         held = 1  # rank r holds chunks r, r+1, ..., r+held-1

@@ -101,7 +101,7 @@ def place_of(schedule: Schedule, rank: int, slot: int) -> Place:
 
 
 class _Channels:
-    """The channel of each message: it follows from the distance of its ranks and its number between them."""
+    """The channel of each message: a function of the distance of its ranks, and its number between them."""
 
     def __init__(self, ranks: int, limits: Limits | None, messages: int) -> None:
         self._ranks, self._limits, self._messages = ranks, limits, messages
@@ -137,7 +137,7 @@ class _Rank:
     def step(
         self, kind: str, peer: int | None, name: str, run: tuple[list[Place], list[Place]], tag: str, channel: int = 0
     ) -> None:
-        """Add a step that reads and writes what its type says, after the steps that it must wait for."""
+        """Add a step, which reads and writes as its type says, behind the steps that it must wait for."""
         sources, targets = run
         key = (kind, peer, channel)
         if key not in self._numbers:

@@ -16,7 +16,7 @@ MAX_STEPS = 100_000
 
 
 class HalfStep(NamedTuple):
-    """Half of a step: `incoming` for what it receives or does by itself, not for what it sends."""
+    """Half of a step: its receive or local part if `incoming`, else its send."""
 
     gpu: int
     block: int

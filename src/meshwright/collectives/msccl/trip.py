@@ -18,9 +18,9 @@ from .write import write_algo
 class Trip(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one file.
 
-    `proved` is whether it does what it says, `fault` why it does not, or why it cannot be read. `difference` is the
-    first thing in which what is written and read again differs, "" where it is equal; None of a file that no program
-    could be read from. `refusals` says for each runtime what its reader does not take, "" where it takes all.
+    `proved`: its program does what its collective asks; else `fault` says why not, or why the file cannot be read.
+    `difference` is the first difference after the program was written and read again, "" if there is none, None if no
+    program could be read. `refusals` is, for each runtime, why its reader refuses the file, "" if it takes it.
     """
 
     file: str

@@ -1,8 +1,8 @@
 """The order of the operations of an MSCCL++ plan: which must end before which, and a race where none must.
 
-What orders two operations: a nop (the barrier of a block's threads) or a barrier of blocks between them in a block; a
-signal and the wait for it, the first with the first; a release and an acquire of a semaphore; and packets, whose
-reader waits for what it reads to have come. The threads of a block run independently
+Two operations are ordered by a nop (the barrier of a block's threads) or a barrier of blocks between them in a block;
+by a signal and its wait, paired in order; by a release and an acquire of a semaphore; and by packets, whose reader
+waits until they have arrived. The threads of a block run independently
 (src/core/include/execution_kernel.hpp): some signal and wait, all move data. Without a nop a signal may therefore
 arrive before its data, and data may move before a wait has ended. Over a port channel a proxy puts, in order with the
 signals of such channels; what it reads may be written again after a flush, or when the peer has said that it came.

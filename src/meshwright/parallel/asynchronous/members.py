@@ -24,7 +24,7 @@ class JoinedWorker:
         self.number, self.rank, self.pid, self.host = number, rank, pid, host
         self.position = self.leased = position
         self.heard_s = now_s
-        self.parked = False  # it waits for work that may never come; nobody waits for it
+        self.parked = False  # it waits for work that may never come, and others do not wait for it
         self.finished = False
         self.unsynced = 0  # fragments that hold progress which has not been contributed
         self.version = 0  # of the weights that it computes with

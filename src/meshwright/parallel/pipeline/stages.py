@@ -55,7 +55,7 @@ def trainable(module: nn.Module) -> Iterator[nn.Parameter]:
 def with_own_hooks(piece: nn.Module) -> nn.Module:
     """Return a piece of a model with hooks of its own: a shallow copy of a module shares the tables of hooks with it.
 
-    FSDP2 gathers a piece's weights in a hook; where another piece had it too, it would gather them when that one runs.
+    FSDP2 gathers a piece's weights in a hook; a hook shared with another piece would gather them when that one runs.
     """
     for name, value in vars(piece).items():
         if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")) and isinstance(value, dict):

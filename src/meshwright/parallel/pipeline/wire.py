@@ -111,7 +111,7 @@ class Wire:
         self._notes.note("comm", name, start, self._notes.now(), size, f"{action} to {self._peers[peer]}")
 
     def expect(self, action: Action) -> None:
-        """Post the receive of what `action` gives, where it is known what form it has, so that it can come early."""
+        """Post the receive of the output of `action` if its shape is known already, so that it can arrive early."""
         if self._known(action):
             self._post(action)
 

@@ -56,7 +56,7 @@ def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch, d
 
 
 def adopt(whole: nn.Module, piece: nn.Module) -> None:
-    """Give `whole` the parameters of a piece of it that has been sharded, where it holds them in modules of its own."""
+    """Put the sharded parameters of `piece` into `whole`, which holds the same layers in modules of its own."""
     for name, parameter in piece.named_parameters():
         parent, _, leaf = name.rpartition(".")
         whole.get_submodule(parent)._parameters[leaf] = parameter

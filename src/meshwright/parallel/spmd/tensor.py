@@ -97,7 +97,7 @@ class Seam:
         return None
 
     def keep(self, x: Tensor, entered: Tensor) -> None:
-        """Keep what has entered, as long as its input lives and nothing has left."""
+        """Keep what `enter` returned for input `x`, until `x` is freed or something has left."""
         self._last = (weakref.ref(x, self.forget), entered)
 
     def whole(self, x: Tensor) -> Tensor:

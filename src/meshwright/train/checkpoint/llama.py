@@ -18,7 +18,7 @@ from .weights import WEIGHT_TYPES, HeaderEntry, check_finite, weights_header
 
 INDEX = "model.safetensors.index.json"
 ARCHITECTURE = "LlamaForCausalLM"
-LOOK_BYTES = 64 * 2**20  # of weights are read at the look; more are read once, and looked at as they are converted
+LOOK_BYTES = 64 * 2**20  # weights up to this size are read and checked first; larger ones as they are converted
 PLAIN = {"embedding.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight"}
 OUTPUT = ("output.weight", "lm_head.weight")
 # Keys of a config.json that change what a model computes, and the values under which Llama computes what ours does.

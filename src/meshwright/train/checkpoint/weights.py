@@ -37,7 +37,7 @@ class HeaderEntry(msgspec.Struct, frozen=True):
 
 
 def weights_header(path: Path) -> dict[str, HeaderEntry]:
-    """Return the tensors of a safetensors file; InputError where it is none, or a link out of its folder."""
+    """Return the tensors of a safetensors file; InputError if it is not one, or is a link out of its folder."""
     opened(path).close()  # no pipe is waited for
     if path.is_symlink() and path.resolve().parent != path.parent.resolve():
         raise InputError(f"{path}: leads out of its folder, refused")

@@ -1,9 +1,9 @@
 """One clock for the machines of a job: that of the machine where all meet, as each of them reads it.
 
-torch's rendezvous drops a machine whose heartbeat is a few seconds old by the wall clock of the observer: one whose
-clock is behind is lost in silence, also out of a meeting that is complete, and so is everybody once a clock is set.
-Here heartbeats count on the monotonic clock of the store's host, which nobody sets. A machine asks for it when it
-joins, and again every `AGAIN_S`, for clocks drift apart by seconds a day. Wall clocks are compared on the way.
+torch's rendezvous drops a machine whose heartbeat is a few seconds old by the observer's wall clock. So a machine whose
+clock is behind is dropped without a word, even from a complete rendezvous, and so are all once a clock is set. Here
+heartbeats count on the monotonic clock of the store's host, which nobody sets. A machine reads it when it joins, and
+again every `AGAIN_S`, since clocks drift apart by seconds a day. Wall clocks are compared at the same time.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class JobClock:
     def __init__(self, ask: Callable[[], bytes]) -> None:
         self._ask = ask
         self._lock = threading.Lock()
-        self.wall_ahead_s = 0.0  # of this machine's wall clock over theirs, so far as is certain: 0 where none is
+        self.wall_ahead_s = 0.0  # by how much this machine's wall clock leads theirs at least; 0: not known
         self._refresh()
 
     def now_s(self) -> float:

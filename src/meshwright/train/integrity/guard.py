@@ -25,7 +25,7 @@ from .corruption import corruption, first_names
 from .rank_context import RankContext
 from .replicas import ReplicaBox, ReplicaDifference, Replicas, units_of
 
-HALF = 0.5  # of the difference of two copies: how far from it a leaning may be
+HALF = 0.5  # a leaning within so much of 1 or -1 names one of two copies
 FURTHER = 4.0  # times as far from what the steps give again as the nearest copy: then a copy was wrong
 MOST_UNITS = 16  # of a set that are compared value by value
 FARTHEST = 1e300  # stands for values that are not finite

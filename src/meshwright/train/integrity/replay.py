@@ -137,7 +137,7 @@ class StepReplay:
         self._tell(number, [f"gradient of {name}" for name in computed or got], COMPUTED if computed else RECEIVED)
 
     def _endless_of_step(self) -> tuple[set[str], set[str]]:
-        """Return the gradients of this step that were not finite as this rank computed them, and as it got them."""
+        """Return the gradients of this step that were not finite: those this rank computed, and those it received."""
         sent, received = self._norms
         if not self._inside:  # what does not travel was computed here
             sent = {name: norm for name, norm in received.items() if name not in sent} | sent

@@ -1,8 +1,8 @@
 """Events of a run that a person should know: failures, restarts, stragglers, storage, stops.
 
 Each rank appends lines of JSON to a file of its own, `events/RANK.jsonl` in the run folder (a launcher to one of its
-host), and each line is in the
-kernel's hands when `record` returns: it outlives the process. A hook may be called beside it (`--on-event`).
+host). Each line is in the kernel's hands when `record` returns, so it outlives the process. A hook may be called beside
+it (`--on-event`).
 """
 
 import contextlib
@@ -77,7 +77,7 @@ class EventLog:
         self._room_bytes = 0
 
     def keep_room(self) -> None:
-        """Keep `ROOM_BYTES` of the disk for what comes, so that on one that is full it is still told what happened."""
+        """Reserve `ROOM_BYTES` of the disk for later events, so that a full disk still takes them."""
         self._room_bytes = ROOM_BYTES
         with contextlib.suppress(OSError):
             os.close(self._opened())

@@ -1,16 +1,16 @@
 """A run folder belongs to one job: the lock that says which, right on one machine and on disks that several share.
 
-`lock.json` in the folder names the owner: user, host, process. It comes into being whole, by a hard link, which one
-alone of several makes; and its owner gives it a new modification time every `HEARTBEAT_S`. An owner is dead
+`lock.json` in the folder names the owner: user, host, process. A hard link makes it appear whole, and only one of
+several processes can make that link. Its owner sets its modification time every `HEARTBEAT_S`. An owner is dead
 
-- where its process is gone, as seen from its kernel and its process namespace; elsewhere
-- where its lock stays as it is for `SILENCE_S`. That is watched with the clock of the waiter: the clocks of two
-  machines need not agree.
+- on the same kernel and in the same process namespace: if its process is gone
+- elsewhere: if its lock does not change for `SILENCE_S` by the clock of the waiter, since the clocks of two machines
+  need not agree.
 
-The lock of a dead owner is succeeded to in three steps, of which each can be the last of a process. The heir links
-`.heir-DIGEST` to a lock of its own, DIGEST being that of the lock it succeeds to, so there is one heir; the owner of
-the folder is the last of the chain of heirs. Then it puts its lock in place of `lock.json`, and removes what it linked.
-A process that linked an heir of a lock that was no longer the last of the chain finds that out when it looks again.
+A process takes over the lock of a dead owner in three steps, and may die after any of them. (1) It links
+`.heir-DIGEST` to a lock of its own. DIGEST is that of the lock it takes over, so there is one heir; the owner of the
+folder is the last of the chain of heirs. (2) It puts its lock in place of `lock.json`. (3) It removes the links. A
+process that linked an heir of a lock that was no longer the last of the chain finds that out when it looks again.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from ...quantities import Number, ProcessId
 
 LOCK = "lock.json"
 HEARTBEAT_S = 2.0
-SILENCE_S = 30.0  # of a lock whose owner cannot be looked at; long beside the 3 s for which NFS clients keep times
+SILENCE_S = 30.0  # of a lock whose owner this process cannot see; NFS clients keep modification times for 3 s
 RANKS_LEAVE_S = 25.0  # for the ranks of a job whose launcher has died to save and leave (worker.GRACE_S, and some)
 LOOK_S = 0.1
 MAX_BYTES = 4096
