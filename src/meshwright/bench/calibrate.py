@@ -69,7 +69,7 @@ def peak_product(autocast: str = "", backend: str = "") -> Operator:
 
 
 def products_in_float8(request: "Request") -> tuple[tuple[Operator, ...], str]:
-    """Return the large product in fp8 that is timed on an accelerator whatever a job runs, and why it is not."""
+    """Return the large product in fp8, timed on any accelerator that multiplies fp8, and "" or why there is none."""
     if not uses_accelerators(request.backend):
         return (), "a processor multiplies no fp8"
     reason = lacking("fp8", device_at())
@@ -82,10 +82,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     backend: str
     operators: tuple[Operator, ...]
-    autocast: str = ""  # of the run: in its precision the rate of a large product is measured too
-    collective_bytes: tuple[int, ...] = ()  # sizes of
-    overlapped: tuple[Timed, ...] = (Timed("all_reduce"),)  # these collectives, which go on beside computation, and of
-    blocking: tuple[Timed, ...] = ()  # these, which a rank waits for at once
+    autocast: str = ""  # the precision of the run, in which a large product is timed too
+    collective_bytes: tuple[int, ...] = ()  # the payloads at which each collective below is timed
+    overlapped: tuple[Timed, ...] = (Timed("all_reduce"),)  # collectives that run beside computation
+    blocking: tuple[Timed, ...] = ()  # collectives that a rank waits for at once
     host_bytes: tuple[int, ...] = ()  # sizes of copies between a device and its host, all ranks at once
 
 
@@ -99,8 +99,8 @@ def calibrate(
 ) -> Measurements:
     """Return what is known of this machine after measuring what `requests` lack (everything, if `again`).
 
-    What is known is first held against the pace of the machine now, but for the numbers of ranks in `sure`, of which
-    that has just been done.
+    Known measurements are first compared with the pace of the machine now, except for the rank counts in `sure`, which
+    have just been compared.
     """
     requests = list(requests)
     name = fingerprint(host) + _of_accelerators(requests)
@@ -125,7 +125,7 @@ def calibrate(
 
 
 def _still_right(known: Measurements, requests: Sequence[Request], say: Callable[[str], None]) -> Measurements:
-    """Return what is known without that of rank counts that were measured when this machine had another pace."""
+    """Return the known measurements without those of rank counts measured when this machine had another pace."""
     now: MachinePace | None = None
     for ranks in sorted({request.ranks for request in requests if not uses_accelerators(request.backend)}):
         if not any(time.ranks == ranks for time in known.operators):
@@ -189,8 +189,8 @@ def _missing(known: Measurements, request: Request) -> Request | None:
 def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements, str]:
     """Run the request on as many live ranks, all busy at once; the figure of a rank count is the mean over ranks.
 
-    Also return which other programs kept the machine busy meanwhile, in words; "" where none did. A machine may be as
-    busy as it likes: only ranks that have measured nothing more for `STALLED_S` are given up.
+    Also return, in words, which other programs kept the machine busy meanwhile, "" if none did. A busy machine may take
+    any time: only ranks that have finished no timing for `STALLED_S` are given up.
     """
     threads = threads_per_rank(request.ranks)
     with RankPool(request.ranks) as pool, tempfile.TemporaryDirectory(dir=process_folder()) as folder:
@@ -272,7 +272,7 @@ def _means(of_ranks: Iterable[Sequence[T]]) -> list[T]:
 
 
 class WorkPace(NamedTuple):
-    """The time of some work, and its price: its processor time, as long as that lasts while all compute."""
+    """The time of some work, and its price: its processor time at the pace of ranks that all compute."""
 
     taken_s: float
     priced_s: float

@@ -34,9 +34,9 @@ SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: 
 class OverlappedCost(NamedTuple):
     """The cost of one collective that runs beside computation."""
 
-    time_s: float  # until it is done, nothing else going on
-    busy_share: float  # of that time, in which this rank's cores work on it
-    delay_s: float  # by which it is done later where its ranks compute meanwhile
+    time_s: float  # until it is done, with nothing beside it
+    busy_share: float  # the share of that time in which this rank's cores work on it
+    delay_s: float  # how much later it is done if its ranks compute meanwhile
 
 
 def time_overlapped(
@@ -50,8 +50,8 @@ def time_overlapped(
 ) -> OverlappedCost:
     """Return the median cost of a collective of gradients to this rank.
 
-    It is an all-reduce or a reduce-scatter of a type, `size_bytes` those of its input, called as training does: after
-    some computation, asynchronously. All ranks of the default group call it; with `group`, each in its own, so that all
+    It is an all-reduce or a reduce-scatter with `size_bytes` of input, called as in training: asynchronously, after
+    some computation. All ranks of the default group call it; with `group`, each in its own, so that all
     groups of an axis work at once.
     """
     ranks, kind = dist.get_world_size(group), DTYPES[dtype]
@@ -72,28 +72,28 @@ def time_overlapped(
 class Cost(NamedTuple):
     """The cost of one call for this rank, in seconds."""
 
-    added_s: float  # to the computation on either side of it
-    worked_s: float  # of that, its processors at work: as long as that lasts among these ranks; on a GPU all
+    added_s: float  # what the call adds to the computation before and after it
+    worked_s: float  # the part of that in which processors work, at their pace among these ranks; on a GPU all
     in_a_row_s: float  # without computation between calls
     in_a_row_worked_s: float
     computed_s: float  # of computation before each call
 
     @property
     def blocked_s(self) -> float:
-        """Seconds for which a rank waits that has computed nothing before."""
+        """Seconds that a rank waits if it has computed nothing before the call."""
         return max(self.added_s, self.in_a_row_s)
 
     @property
     def hides(self) -> float:
-        """Share of the computation before it behind which the call was hidden: all of it at most.
+        """Share of the computation before it that hid the call, 1 at most.
 
-        Where other programs take the processors, a call may save more than what is computed before it.
+        If other programs take the processors, a call may appear to save more than was computed before it.
         """
         return min(1.0, (self.blocked_s - self.added_s) / min(self.computed_s, self.blocked_s))
 
     @property
     def on_link_s(self) -> float:
-        """Seconds for which messages in a row occupied their link, taken to be as busy as it can beside processors."""
+        """Seconds in which messages in a row occupied their link; link and processors are taken to overlap fully."""
         return math.sqrt(max(LEAST_S**2, self.in_a_row_s**2 - self.in_a_row_worked_s**2))
 
 

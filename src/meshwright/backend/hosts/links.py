@@ -27,8 +27,8 @@ ROUNDS = 7
 SMALL_PROBES = 5  # in each round, and one large one
 PROBE_BYTES = 256 * 1024
 LOOK_EVERY = 16  # reductions between two looks at whether the price still holds
-ENOUGH = 8  # notes between two looks, or there is nothing to say
-DRIFT = 2.0  # times as long, or as short, as priced: no mood any more
+ENOUGH = 8  # with fewer notes between two looks nothing is decided
+DRIFT = 2.0  # a ratio of measured to priced time this far from the usual one is no noise
 KEPT_S = 12 * 3600.0
 LINKS_VARIABLE = "MESHWRIGHT_LINKS"  # a folder of one job: its links for good, so that it always chooses alike
 
@@ -36,8 +36,8 @@ LINKS_VARIABLE = "MESHWRIGHT_LINKS"  # a folder of one job: its links for good, 
 def measure(executor: Executor, schedule: Schedule) -> MessageCost:
     """Return what the executor's links cost, from small and larger exchanges of everybody with everybody.
 
-    The quickest of each counts, of turns that last: processes that start keep their machines busy, and links are to be
-    found alike later.
+    The quickest of several rounds counts: starting processes keep their machines busy, and a later measurement should
+    find the same.
     """
     quickest_s = {4: math.inf, PROBE_BYTES: math.inf}
     for size_bytes in [*[4] * SMALL_PROBES, PROBE_BYTES] * ROUNDS:
@@ -80,7 +80,7 @@ class PriceWatch:
         return ratio
 
     def has_left(self, ratio: float) -> bool:
-        """Return whether the agreed ratio is far from the usual one, and was at the look before: a mood passes."""
+        """Return whether the agreed ratio is far from the usual one at this look and at the last: noise passes."""
         is_far = ratio > 0 and not self._usual / DRIFT < ratio < self._usual * DRIFT
         was_far, self._was_far = self._was_far, is_far
         return is_far and was_far

@@ -7,8 +7,8 @@ wait is evidence that something else runs on that rank's cores. A dozen steps of
 fraction of a second, in which a neighbour had the cache or the host had the core: such a rank must stay slow for
 `PERSISTS_S`. While the disk refuses writes (reported as that), ranks are not compared. A link is slow where it carries
 bytes at a small part of the rate at which it did before, step after step, and for longer than the ranks at its ends
-waited for a core: on a crowded machine what acknowledges bytes waits as they do. What is found is said once, and again
-only after it had recovered.
+waited for a core: on a crowded machine the receiver's acknowledgements wait too. Each finding is reported once, and
+again only after it has recovered.
 """
 
 import statistics
@@ -24,13 +24,13 @@ from ...units import format_bytes, format_time
 WINDOW = 12  # steps
 MOST = 10  # of them must agree
 SLOW_RATIO, RECOVERED_RATIO = 1.5, 1.2  # of a rank's work to the median of the others'
-STALL_S, STALL_RATIO = 1.0, 10.0  # a single step is told of where it is longer by both
-PERSISTS_S = 3.0  # for which a rank is slow before it is named, where ranks share cores
-EXPLAINED = 0.5  # of the time that a rank works longer than the others: then the wait for a core is the reason
+STALL_S, STALL_RATIO = 1.0, 10.0  # a single step is reported if it is longer than usual by both
+PERSISTS_S = 3.0  # how long a rank must be slow before it is named, if ranks share cores
+EXPLAINED = 0.5  # share of a rank's extra time: a wait for a core that is longer explains it
 LINK_WINDOW, LINK_WARM_UP = 8, 20  # steps
 LINK_SLOW, LINK_RECOVERED = 0.35, 0.7  # of the rate before
 LINK_TIMES = 4  # consecutive steps that must say so
-LEAST_BYTES = 16 * 1024  # that a step must carry to say anything of a rate
+LEAST_BYTES = 16 * 1024  # a step that carries less says nothing of a link's rate
 
 
 class Straggler(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class SlowRanks:
         self._since_s: dict[int, float] = {}  # when each began to look slow
 
     def forget(self) -> None:
-        """Begin anew with what is compared: what held ranks up until now is told of elsewhere."""
+        """Start the comparison again: the cause of the delays so far is reported elsewhere."""
         for rank in range(len(self._ratios)):
             self._ratios[rank].clear()
             self._beyond[rank].clear()
