@@ -42,6 +42,23 @@ def wrong_elements(rank: int, world_size: int, store: Any, backend: str, sizes: 
     return wrong
 
 
+def wrong_sums(rank: int, world_size: int, store: Any, dtype: torch.dtype) -> dict[str, int]:
+    """Run every collective that sums, over Gloo; return how many elements were wrong."""
+    dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
+    wrong = {}
+    for name in ("all_reduce", "reduce", "reduce_scatter"):
+        call = make_call(name, 4096, dtype, torch.device("cpu"))
+        call.fill()
+        call.run()
+        wrong[name] = call.wrong()
+    return wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_right_sums_in_a_type_of_few_bits_are_not_counted_as_wrong(rank_pool, dtype):
+    assert rank_pool(4).run(wrong_sums, dtype) == [{"all_reduce": 0, "reduce": 0, "reduce_scatter": 0}] * 4
+
+
 def spoiled(rank: int, world_size: int, store: Any, name: str) -> int:
     """Run a collective, then change one element of its output on every rank; return what the check counts."""
     dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)

@@ -25,7 +25,7 @@ WARM_UP = 2
 ROUNDS = 4
 MIN_ITERATIONS, MAX_ITERATIONS = 3, 100  # a round
 KEEP_BYTES = 4 * 2**20  # buffers up to this size stay for all rounds
-PATTERN = 97  # small whole numbers, exact in every type; sums of up to 1000 ranks stay exact in float32
+PATTERN = 97  # elements after which inputs repeat at the latest: small whole numbers, exact in every type
 
 
 class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     sizes_bytes: tuple[int, ...]
     dtype: str = "float"
     budget_s: float = 0.25
-    settle_s: float = 1.0  # calls before the first measured one: so long the scheduler takes to spread ranks over cores
+    settle_s: float = 1.0  # of calls before the first measured one, while the scheduler spreads ranks over cores
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ def _checked(call: SweepCall) -> int:
 
 
 def _agreed_iterations(time_s: float, budget_s: float, device: torch.device) -> int:
-    """Return how many calls fill the budget; the slowest rank decides, so that all do the same number."""
+    """Return how many calls fill the budget; rank 0 decides for all."""
     wanted = torch.tensor([budget_s / max(time_s, 1e-7)], dtype=torch.float32, device=device)
     dist.broadcast(wanted, src=0)
     return max(MIN_ITERATIONS, min(MAX_ITERATIONS, int(wanted.item())))
@@ -168,20 +168,19 @@ def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torc
     part = max(1, size_bytes // dtype.itemsize // (world if split else 1))
     whole = part * world if split else part
     pattern = (torch.arange(whole, device=device) % PATTERN).to(dtype)
-    summed = (pattern.to(torch.float64) * world + sum(range(world))).to(dtype)
+    small = torch.arange(whole, device=device) % _summand_period(dtype, world)
+    summand, summed = (small + rank % 2).to(dtype), (small * world + world // 2).to(dtype)
     mine, offset = pattern[:part] + rank, slice(rank * part, (rank + 1) * part)
     parts = torch.cat([pattern[:part] + r for r in range(world)]) if split else pattern
     build = {
-        "all_reduce": lambda: _in_place(whole, pattern + rank, summed, lambda x: dist.all_reduce(x)),
-        "reduce": lambda: _in_place(
-            whole, pattern + rank, summed if rank == 0 else None, lambda x: dist.reduce(x, dst=0)
-        ),
+        "all_reduce": lambda: _in_place(whole, summand, summed, lambda x: dist.all_reduce(x)),
+        "reduce": lambda: _in_place(whole, summand, summed if rank == 0 else None, lambda x: dist.reduce(x, dst=0)),
         "broadcast": lambda: _in_place(
             whole, pattern + 1 if rank == 0 else pattern, pattern + 1, lambda x: dist.broadcast(x, src=0)
         ),
         "all_gather": lambda: _out_of_place(whole, mine, parts, lambda o, i: all_gather_single(o, i)),
         "reduce_scatter": lambda: _out_of_place(
-            whole, pattern + rank, summed[offset], lambda o, i: reduce_scatter_single(o, i)
+            whole, summand, summed[offset], lambda o, i: reduce_scatter_single(o, i)
         ),
         "all_to_all": lambda: _out_of_place(
             whole, _to_each(pattern, part, world, rank), _from_each(pattern, part, world, rank), _all_to_all
@@ -197,9 +196,20 @@ def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torc
     return build[collective]()
 
 
+def _summand_period(dtype: torch.dtype, world: int) -> int:
+    """Return after how many elements the inputs of a sum repeat: their sums over any ranks are exact in the type.
+
+    Rank r adds i % period + r % 2 at element i. A type of few bits holds whole numbers up to 2 / eps: 256 in bfloat16.
+    """
+    if not dtype.is_floating_point:
+        return PATTERN
+    largest = int(2 / torch.finfo(dtype).eps)
+    return max(1, min(PATTERN, (largest - world // 2) // world + 1))
+
+
 def exchange_messages(inbox: torch.Tensor, before: int, outgoing: torch.Tensor, after: int) -> None:
     """Receive from one rank while sending to one; `before` and `after` are their numbers."""
-    # the receive first: Gloo tells its peer of one behind what it sends, so that the other way would wait for this
+    # the receive first: Gloo announces it behind the data that it sends, and the peer's data would wait for these
     work = [dist.P2POp(dist.irecv, inbox, before), dist.P2POp(dist.isend, outgoing, after)]
     for item in dist.batch_isend_irecv(work):
         item.wait()

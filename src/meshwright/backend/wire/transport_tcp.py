@@ -120,8 +120,8 @@ class TcpTransport:
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
         with self._at_work:
-            if self._is_closed and (sends or receives):
-                raise lost(self.rank, (*sends, *receives)[0].peer, "connection closed")
+            if self._is_closed and (peers := [send.peer for send in sends] or [receive.peer for receive in receives]):
+                raise lost(self.rank, peers[0], "connection closed")
             if self._stream is None or not self._stream.exchange(
                 sends, receives, self.timeout_s, self.call, self.waits
             ):
