@@ -112,7 +112,7 @@ def measure_pairs(
     return Measurement(text=text, objects=list(pairs), verdict=judged, beside=on_all.beside)
 
 
-def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int) -> Measurement | None:
+def measure_fusion(cluster: Cluster, backend: str, ranks: int) -> Measurement | None:
     """Return what many small payloads cost over one large one; None on a job's other ranks."""
     check_backend(backend, ranks)
     if ranks < 2:

@@ -241,7 +241,7 @@ def _special(
     size_bytes = min(largest_bytes, 4 * 2**20)
     measures: dict[str, Callable[[], Measurement | None]] = {
         "p2p": lambda: measure_pairs(catalogue, cluster, backend, ranks, size_bytes),
-        "latency": lambda: measure_fusion(catalogue, cluster, backend, ranks),
+        "latency": lambda: measure_fusion(cluster, backend, ranks),
         "compute": lambda: measure_compute(catalogue, cluster),
         "memory": lambda: measure_memory(cluster),
     }
