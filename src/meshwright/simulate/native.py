@@ -49,9 +49,14 @@ def run_native(library: ctypes.CDLL, program: EventProgram) -> ActivityTimes:
         raise MeshwrightError(f"simulation: {n} activities are too many for the event engine")
     rows = [np.ascontiguousarray(values, dtype=np.int32) for pair in pairs for values in pair]
     arrays = [work, delay, ready, *rows[:2], weight, capacity, burst, *rows[2:], start_s, end_s]
-    pointers = [None if array is None else ctypes.c_void_p(array.ctypes.data) for array in arrays]
     sizes = [ctypes.c_int64(count) for count in (n, len(program.capacity), program.gates)]
-    if _heard(lambda: library.mw_simulate(*sizes, *pointers)):
+
+    def simulate() -> int:
+        """Call C, and hold its arrays until it returns: after Ctrl-C nobody else does."""
+        pointers = [None if array is None else ctypes.c_void_p(array.ctypes.data) for array in arrays]
+        return int(library.mw_simulate(*sizes, *pointers))
+
+    if _heard(simulate):
         raise MeshwrightError(f"simulation: not enough memory for {n} activities")
     check_reached(program, end_s)
     return ActivityTimes(start_s, end_s)

@@ -1,6 +1,10 @@
 """The event engine: max-min shares beside their definition, both engines beside each other, and closed cases."""
 
+import contextlib
 import math
+import queue
+import threading
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.errors import InputError
+from meshwright.simulate import native
 from meshwright.simulate.engine import run_numpy
 from meshwright.simulate.maxmin import fair_rates
 from meshwright.simulate.native import load_engine, run_activities, run_native
@@ -153,3 +158,48 @@ def test_a_program_whose_uses_all_count_once_runs_as_one_that_says_so():
         run_activities(once).end_s.tolist(),
         run_numpy(once).end_s.tolist(),
     ]
+
+
+class Interrupted(queue.SimpleQueue):
+    """An answer for which a person does not want to wait."""
+
+    def get(self):
+        begun.wait(10)
+        raise KeyboardInterrupt
+
+
+begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+
+class SlowEngine:
+    """An engine that still works when its caller has left."""
+
+    @staticmethod
+    def mw_simulate(*_):
+        begun.set()
+        goes_on.wait(10)
+        ended.set()
+        return 0
+
+
+def test_an_engine_that_still_works_after_an_interrupt_keeps_the_memory_that_it_writes(monkeypatch):
+    results, empty = [], np.empty
+
+    def noted(count):
+        array = empty(count)
+        results.append(weakref.ref(array))
+        return array
+
+    builder = Builder()
+    builder.activity(1.0, {builder.resource(1.0): 1.0})
+    program = builder.build()
+    monkeypatch.setattr(native.queue, "SimpleQueue", Interrupted)
+    monkeypatch.setattr(native.np, "empty", noted)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        native.run_native(SlowEngine, program)
+    kept = [result() is not None for result in results]
+    goes_on.set()
+    ended.wait(10)
+
+    assert kept == [True, True]
