@@ -20,7 +20,7 @@ def allocated(tmp_path, capsys, modules):
     script.write_text(SCRIPT.format(modules=modules))
     assert run_command(["plan", "--job", str(script), "--cluster", "dgx-h100", "--gpus", "8"]) == 0
     text = capsys.readouterr().out
-    return float(re.search(r"it \w[\w ]*: ([\d.]+) GiB allocated", text)[1]), text
+    return float(re.search(r"it \w[\w ,]*: ([\d.]+) GiB allocated", text)[1]), text
 
 
 def test_modules_that_are_recomputed_by_name_save_what_they_would_keep(tmp_path, capsys):
