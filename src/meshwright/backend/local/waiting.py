@@ -237,7 +237,7 @@ class LivenessWatch:
         """Take over the descriptors, one for each rank."""
         self._descriptors = dict(signs)
         self._dead: set[int] = set()
-        self._lock = threading.Lock()  # of the descriptors: one that is closed may be another file's the next moment
+        self._lock = threading.RLock()  # of the descriptors: one that is closed may be another file's the next moment
 
     def ended(self, rank: int) -> bool:
         """Return whether the process of `rank` has ended (it is known within a millisecond of the end)."""
