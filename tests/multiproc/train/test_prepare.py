@@ -5,6 +5,8 @@ import json
 import msgspec
 import pytest
 
+from meshwright.bench import calibrate
+from meshwright.bench.pace import pace
 from meshwright.cli import run_command
 from meshwright.cluster.graph import blocking
 from meshwright.files import read_struct
@@ -55,6 +57,8 @@ def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch, caps
     monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path / "cache"))
     drawn = {"data_s_per_draw": 0.0, "data_s_per_sequence": 1e-4}
     monkeypatch.setattr(prepare, "_drawing_s", lambda *_: drawn)  # measured anew each time, and part of a step
+    steady = pace()
+    monkeypatch.setattr(calibrate, "pace", lambda: steady)  # a machine that grew busy would be measured anew
     sizes = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 64}
     (tmp_path / "config.json").write_text(json.dumps(sizes))
