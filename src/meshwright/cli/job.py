@@ -210,11 +210,7 @@ def _target_of_job(
     job: "Job", setting: "Setting", given: PlanOptions, catalogue: "Catalogue", console: "Console"
 ) -> int:
     """Show what reaches a target with the model, the batch and the stack of a job, in any layout of its engine."""
-    from ..plan.model_facts import model_facts, sentence
-
     _tell(job, err=given.as_json)
-    if not given.as_json:
-        console.print(sentence(model_facts(setting)), highlight=False)
     return solve_target(setting, given, catalogue, console)
 
 

@@ -1,5 +1,6 @@
 """`meshwright plan`: rank the layouts of a model on a cluster, price one, or solve for the network it needs."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,10 @@ from .options import PlanOptions
 from .plan_envelope import all_tokens, arithmetic
 from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, tokens_asked, training_asked, write_files
-from .plan_target import asks_target, check_reachable, check_target, solve_target
+from .plan_target import asks_target, check_reachable, check_target, show_head, solve_target
 from .plan_ways import check_read
 from .precision import optimizer_of, precision_option
-from .prose import say
+from .prose import notes_held, say, tell_held
 from .stacks import default_of, note_of_engine, stack_option, tell_needs, tell_stated, warn_of_stack
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def command(**typed: Any) -> int:
     if given.model_name is not None:
         model = load_model(given.model_name, allow_unknown=given.allow_unknown).training(given.mtp_layers or 0)
         if given.mfu is None:
-            return _plan(given, model, catalogue, shown)
+            with notes_held():
+                return _plan(given, model, catalogue, shown)
         return arithmetic(given, model, catalogue, shown)
     return arithmetic(given, None, catalogue, shown)
 
@@ -182,12 +184,30 @@ def _check_whole(given: PlanOptions) -> None:
     missing = [f"{flag}: expected {what}" for flag, (value, what) in asked.items() if value is None]
     missing = [text for text in missing if text.partition(":")[0] not in spared]
     if missing:
-        raise InputError("; ".join(missing))
+        raise InputError("; ".join([*_unknown(given), *missing]))
+
+
+def _unknown(given: PlanOptions) -> list[str]:
+    """Return what is wrong with the model and the cluster that a question names, which may be misspelt both."""
+    from ..hardware import load_catalogue
+    from ..plan.clusters.machines import cluster_by_name
+    from ..workload.models import load_model
+
+    readers: list[tuple[str | None, Callable[[str], object]]] = [
+        (given.model_name, lambda name: load_model(name, allow_unknown=given.allow_unknown)),
+        (given.cluster, lambda name: cluster_by_name(load_catalogue(*given.hardware), name, fabric=given.fabric)),
+    ]
+    found = []
+    for name, read in readers:
+        try:
+            if name is not None:
+                read(name)
+        except InputError as error:
+            found.append(str(error))
+    return found
 
 
 def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
-    from ..plan.analytic.price import origins
-    from ..plan.model_facts import model_facts, sentence
     from ..plan.request import setting_of
 
     if given.compare is not None:
@@ -202,16 +222,11 @@ def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "
     _tell_places(setting.cluster)
     if given.layout is not None:
         return _price(setting, given, given.layout, console)
-    if not given.as_json:
-        console.print(sentence(model_facts(setting)), highlight=False)
-    targets = asks_target(given)
-    if not given.as_json and (targets or given.scaling is not None or given.modes):
-        console.print(f"constants: {'; '.join(origins(setting)[:2])}", highlight=False)
     if given.scaling is not None:
         return _scaling(setting, given, console)
     if given.modes:
         return _modes(setting, given, console)
-    if targets:
+    if asks_target(given):
         return solve_target(setting, given, catalogue, console)
     return _search(setting, given, model, console)
 
@@ -228,7 +243,7 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         global_batch=given.global_batch,
         seq_len=given.seq_len,
         precision=given.precision,
-        stack=given.stack or _default_stack(given),
+        stack=given.stack or _default_stack(given, cluster),
         fabric=given.fabric,
         intra_bytes_per_s=optional(parse_rate, given.intra, "--intra"),
         inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),
@@ -247,7 +262,7 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
     )
 
 
-def _default_stack(given: PlanOptions) -> str:
+def _default_stack(given: PlanOptions, cluster: str) -> str:
     told = ("weights", "loss", "activations_away")
     held = [f"--{name.replace('_', '-')} {getattr(given, name)}" for name in told if getattr(given, name)]
     return default_of(
@@ -257,7 +272,19 @@ def _default_stack(given: PlanOptions) -> str:
         engine=given.engine or given.emit,
         lora_rank=given.lora_rank,
         held=held[0] if held else "",
+        accelerator=_accelerator(given, cluster),
     )
+
+
+def _accelerator(given: PlanOptions, name: str) -> str:
+    """Return the accelerator of a cluster by name, "" where it is not known: that is said where it is read."""
+    from ..hardware import load_catalogue
+    from ..plan.clusters.machines import cluster_by_name, node
+
+    try:
+        return node(cluster_by_name(load_catalogue(*given.hardware), name, fabric=given.fabric)).gpu.model
+    except InputError:
+        return ""
 
 
 def _away(text: str | None) -> tuple[str, ...] | None:
@@ -302,6 +329,7 @@ def _tell_places(cluster: "Cluster") -> None:
 
 
 def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Console") -> int:
+    from ..plan.model_facts import model_facts, sentence
     from ..plan.search.explore import price_all, study_of
     from ..report.planning import show_study
 
@@ -317,9 +345,11 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
     tell_needs(setting, study.best.layout)
     write_files(given, setting, study.best, others, study.reason)
     training = training_asked(given, setting, study.best.predicted)
+    tell_held()
     if given.as_json:
         print_answer(setting, study.best, others, training)
     else:
+        console.print(sentence(model_facts(setting)), highlight=False)
         show_study(console, study)
         if training is not None:
             console.print(str(training), highlight=False)
@@ -346,6 +376,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     write_files(given, setting, row, others, "the layout that was asked for")
     training = training_asked(given, setting, row.predicted)
     fitting = () if row.fits == "fits" else that_fit(setting, row.layout)
+    tell_held()
     if given.as_json:
         print_answer(setting, row, others, training, fitting)
     else:
@@ -403,6 +434,7 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     comparison = compare_clusters(settings, layout)
     for setting in {(one.stack, one.precision): one for one in settings.values()}.values():
         warn_of_stack(setting, comparison.sides[0].same.layout)
+    tell_held()
     if given.as_json:
         print_about(first, comparison)
     else:
@@ -432,6 +464,7 @@ def _scaling(setting: "Setting", given: PlanOptions, console: "Console") -> int:
     from ..report.planning import show_scaling
 
     curve = scaling(setting, grown=given.scaling == "grown")
+    show_head(setting, given, console)
     if given.as_json:
         print_about(setting, curve)
     else:
@@ -444,6 +477,7 @@ def _modes(setting: "Setting", given: PlanOptions, console: "Console") -> int:
     from ..report.planning import show_modes
 
     modes = priced_modes(setting, slow=1.0 if given.slow is None else given.slow)
+    show_head(setting, given, console)
     if given.as_json:
         print_about(setting, {"modes": modes})
     else:

@@ -9,6 +9,7 @@ from ..files import write_atomic, writing
 from ..units import counted, parse_time
 from .options import PlanOptions
 from .plan_output import optional, print_about, tokens_asked
+from .prose import tell_held
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,11 +59,23 @@ def solve_target(setting: "Setting", given: PlanOptions, catalogue: "Catalogue",
     marks = _marks(setting, catalogue)
     if given.plot is not None:
         _plot(given.plot, solution, marks)
+    show_head(setting, given, console)
     if given.as_json:
         print_about(setting, solution)
     else:
         show_solution(console, solution, marks)
     return 0
+
+
+def show_head(setting: "Setting", given: PlanOptions, console: "Console") -> None:
+    """Print what an answer of many steps is about, and whose constants it takes; nothing before JSON but the notes."""
+    from ..plan.analytic.price import origins
+    from ..plan.model_facts import model_facts, sentence
+
+    tell_held()
+    if not given.as_json:
+        console.print(sentence(model_facts(setting)), highlight=False)
+        console.print(f"constants: {'; '.join(origins(setting)[:2])}", highlight=False)
 
 
 def _target(given: PlanOptions) -> Callable[["Setting"], float]:

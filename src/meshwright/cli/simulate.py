@@ -28,7 +28,7 @@ from .named_cluster import named_cluster
 from .options import JobQuestion, SimulateOptions
 from .plan_output import optional
 from .precision import precision_option
-from .prose import say
+from .prose import notes_held, say, tell_held
 from .stacks import default_of, stack_option, tell_stated, warn_of_stack
 
 if TYPE_CHECKING:
@@ -112,9 +112,10 @@ def command(**typed_in: Any) -> int:
             raise InputError(f"--{name.replace('_', '-')}: is for a {'collective' if step else 'step'}")
     if options.more and not options.job:
         raise InputError(f"{options.more[0]}: unexpected; files go with --job")
-    if options.job:
-        return _job(options)
-    return _step(options) if step else _collective(options)
+    if not step:
+        return _collective(options)
+    with notes_held():
+        return _job(options) if options.job else _step(options)
 
 
 def _collective(options: SimulateOptions) -> int:
@@ -194,8 +195,10 @@ def _step(options: SimulateOptions) -> int:
         raise InputError(f"--model {options.model}: is no transformer; a step is simulated for transformers")
     software, machine = calibrations(options.stack, options.cluster)
     cluster = compact(_cluster(options, layout.world_size), load_catalogue(), where=options.cluster)
-    stack = software.stack if software else options.stack or default_of(options.precision, str(layout))
-    traits, recipe = recipe_of(stack, node_group_of(cluster).gpu.model, model.name, options.precision)
+    accelerator = node_group_of(cluster).gpu.model
+    usual = options.stack or default_of(options.precision, str(layout), accelerator=accelerator)
+    stack = software.stack if software else usual
+    traits, recipe = recipe_of(stack, accelerator, model.name, options.precision)
     setting = Setting(
         architecture=architecture,
         cluster=cluster,
@@ -274,6 +277,7 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
     ranks = sorted({span.rank for span in timeline.spans})
     end_s = max(span.end_s for span in timeline.spans)
     rows = []
+    tell_held()
     for rank in ranks:
         parts = step_parts([span for span in timeline.spans if span.rank == rank])
         busy = sum(parts[name] for name in ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "data_s"))

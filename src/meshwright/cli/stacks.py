@@ -26,6 +26,7 @@ def default_of(
     engine: str | None = None,
     lora_rank: int = 0,
     held: str = "",
+    accelerator: str = "",
 ) -> str:
     """Return the stack of a command that names none: that of its engine, else our own or, aloud, another for it.
 
@@ -33,7 +34,7 @@ def default_of(
     """
     from ..layout import Layout
     from ..plan.analytic.price import PEAKS
-    from ..plan.layouts.stacks import default_stack
+    from ..plan.layouts.stacks import default_stack, is_tpu
     from ..plan.search.engine import stack_of
     from ..workload.conventions import OWN
     from ..workload.engines import engine_named
@@ -44,9 +45,13 @@ def default_of(
         asked = None if layout is None else Layout.parse(layout)
     except InputError:  # said where the layout is read
         asked = None
-    found = default_stack(precision, asked, mtp_layers, adapters=lora_rank > 0, held=bool(held))
+    adapters = lora_rank > 0
+    found = default_stack(
+        precision, asked, mtp_layers, adapters=adapters, held=bool(held), accelerator=accelerator
+    )
     if found != OWN and precision in PEAKS:  # one that nobody knows is refused where it is read
         reasons = {
+            "on TPUs": is_tpu(accelerator),
             precision: default_stack(precision) != OWN,
             f"--layout {layout}": default_stack("bf16", asked) != OWN,
             f"--mtp-layers {mtp_layers}": mtp_layers > 0,

@@ -32,7 +32,17 @@ QUANTITIES = {
     "latency": "latency of a hop between nodes",
 }
 # terms that are shown where there are any: of layouts that offload, and of an update that is not fused
-AT_TIMES = {"host_bytes": "host memory", "pinned_bytes": "of it pinned", "update_bytes": "made by the update"}
+AT_TIMES = frozenset({"host_bytes", "pinned_bytes", "update_bytes"})
+MEMORY_TERMS = {
+    "allocated_bytes": "allocated memory",
+    "reserved_bytes": "reserved memory",
+    "card_bytes": "memory on the card",
+    "optimizer_bytes": "optimizer states",
+    "working_bytes": "working memory",
+    "host_bytes": "host memory",
+    "pinned_bytes": "of it pinned",
+    "update_bytes": "made by the update",
+}
 
 
 def show_study(console: Console, study: Study) -> None:
@@ -133,15 +143,15 @@ def show_row(console: Console, title: str, row: PricedLayout) -> None:
     table.add_column("", justify="right", no_wrap=True)
     p = row.predicted
     for name, value in row.terms.items():
-        if name in AT_TIMES and not value:
-            continue  # nothing is offloaded
-        unit = format_bytes if name.endswith("_bytes") else format_time
-        table.add_row(
-            AT_TIMES.get(name) or name.removesuffix("_bytes").removesuffix("_s").replace("_", " "), unit(value)
-        )
+        if not name.endswith("_bytes"):
+            table.add_row(name.removesuffix("_s").replace("_", " "), format_time(value))
     table.add_row("MFU", "" if p.mfu is None else f"{p.mfu:.1%}")
     table.add_row("model TFLOP/s a GPU", f"{p.model_tflops_per_gpu:.4g}")
     table.add_row("tokens/s a GPU", _rate(p.tokens_per_s_per_gpu))
+    for name, value in row.terms.items():
+        if name.endswith("_bytes") and (value or name not in AT_TIMES):
+            told = MEMORY_TERMS.get(name) or name.removesuffix("_bytes").replace("_", " ")
+            table.add_row(told, format_bytes(value))
     show_table(console, table)
     show_memory(console, row)
     if waits := waiting_text(row.terms):

@@ -1,6 +1,6 @@
 """Fit of a layout: the memory that it is predicted to need, with a band, beside what the driver shows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -143,8 +143,11 @@ def trusts(known: Book, runs: Iterable[tuple[str, tuple[bool, bool], Number]]) -
     return MemoryTrust(*np.array(found).T)
 
 
-def memory_basis(known: Book, stack: str, pp: int) -> tuple[float, str]:
-    """Return the relative error that memory is held to lie within, nine times in ten, and what that lacks, in words."""
+def memory_basis(known: Book, stack: str, pp: int, unsaid: Sequence[str] = ()) -> tuple[float, str]:
+    """Return the relative error that memory is held to lie within, nine times in ten, and what that lacks, in words.
+
+    `unsaid`: options that say how a run holds its weights and logits, and are not given.
+    """
     if stack == OWN:
         return BAND, "live tensors, on CPUs; no peak on a GPU was measured"
     if _is_low(known, stack, pp):
@@ -152,7 +155,9 @@ def memory_basis(known: Book, stack: str, pp: int) -> tuple[float, str]:
     if known.engine(stack) in PEAKS_OF:
         return BAND, ""
     lacks = "no peak of this stack was measured"
-    return UNSEEN_BAND, f"{lacks}; --weights and --loss say what it holds" if stack in UNSAID else lacks
+    if stack not in UNSAID or not unsaid:
+        return UNSEEN_BAND, lacks
+    return UNSEEN_BAND, f"{lacks}; {' and '.join(unsaid)} {'say' if len(unsaid) > 1 else 'says'} what it holds"
 
 
 def word(verdict: Number) -> Fits:

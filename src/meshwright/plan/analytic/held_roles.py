@@ -7,7 +7,7 @@ multiplies.
 from collections.abc import Iterable, Mapping
 
 from ...errors import InputError, nearest
-from ...workload.conventions import FROZEN_BYTES, HALF_BYTES, HALF_STATES, OWN, SINGLE_BYTES
+from ...workload.conventions import EVERY_SECOND, FROZEN_BYTES, HALF_BYTES, HALF_STATES, OWN, SINGLE_BYTES
 from .optimizers import ADAM_BYTES
 
 BITS_AND_BYTES = frozenset({"nf4", "nf4-nested", "int8"})  # types that its layers hold, one scale for some weights
@@ -25,6 +25,10 @@ LOSSES: Mapping[str, Mapping[str, float]] = {
     "chunked": {"loss_chunks": PARTS, "loss_rows": 0.0},
     "fused": {"loss_chunks": 1.0, "loss_rows": FUSED_ROWS},
 }
+# A stack that nobody described has one kernel for its loss ("compiled"). Who says "whole" or "chunked" of it has
+# PyTorch's own loss, as FSDP2's engines do.
+OF_TORCH = {name: float(getattr(EVERY_SECOND, name)) for name in ("logit_bytes", "parallel_logit_bytes")}
+BY_TORCH = frozenset({"whole", "chunked"})
 UNPACKED = "frozen weights unpack at the memory's rate, in one kernel each time"
 
 
@@ -54,14 +58,19 @@ def weight_roles(name: str, master_bytes: float, *, adapters: bool, where: str) 
     }  # fmt: skip
 
 
-def loss_roles(name: str, *, where: str) -> dict[str, float]:
-    """Return the roles that the way to the loss settles; {} where none is named, InputError for an unknown one."""
+def loss_roles(name: str, *, where: str, stranger: bool = False) -> dict[str, float]:
+    """Return the roles that the way to the loss settles; {} where none is named, InputError for an unknown one.
+
+    `stranger`: the stack is one that nobody described, whose loss is PyTorch's where it is no kernel's.
+    """
     plain = name.lower()
     if not plain:
         return {}
     if plain not in LOSSES:
         raise InputError(f"{where}: {name!r}: no such loss ({nearest(plain, LOSSES)})")
     found = dict(LOSSES[plain])
+    if stranger and plain in BY_TORCH:
+        return found | OF_TORCH
     return found | {"parallel_logit_bytes": found["logit_bytes"]} if "logit_bytes" in found else found
 
 

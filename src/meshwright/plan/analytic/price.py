@@ -19,7 +19,7 @@ from ...workload.conventions import HALF_BYTES, OWN, SINGLE_BYTES, conventions_o
 from ...workload.recomputed import away_number, results_number
 from .calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
 from .cautions import cautions, torus_doubts, widened
-from .coefficients import GENERIC, Coefficients, book, coefficients
+from .coefficients import GENERIC, STRANGERS, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
 from .fits import OVER, MemoryTrust, as_said, fit_verdicts, in_pipelines, memory_trust, surely_over
@@ -234,7 +234,7 @@ def coefficients_of(setting: Setting) -> Coefficients:
         c = replace(c, held_gradient_bytes=wide, gradient_bytes=wide)
     c = c if setting.routed_once is None else replace(c, routed_once=float(setting.routed_once))
     held = weight_roles(setting.weights, float(c.master_bytes), adapters=setting.lora_rank > 0, where="--weights")
-    c = replace(c, **held, **loss_roles(setting.loss, where="--loss"))
+    c = replace(c, **held, **loss_roles(setting.loss, where="--loss", stranger=setting.stack in STRANGERS))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = replace(c, optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
     c = replace(c, imbalance=setting.imbalance, layers_again=float(setting.layers_again))

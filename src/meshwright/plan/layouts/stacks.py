@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ...errors import InputError, nearest
+from ...hardware import load_catalogue
 from ...layout import Layout
 from ...units import counted
 from ...workload.conventions import OWN
@@ -15,6 +16,7 @@ from .legality import unrunnable
 
 TODAY = STRANGERS[-1]  # a stack of today that nobody named
 TUNER = "trl"  # one of today that trains adapters
+OF_TPUS = "maxtext"  # by the maker of TPUs; PyTorch, and so our own engine, does not see them as accelerators
 NO_FURTHER = "Meshwright itself trains no modules that predict further tokens"
 OWN_PRECISIONS = frozenset({"bf16", "fp32"})  # what `train` runs
 TUNED_PRECISIONS = OWN_PRECISIONS | {"fp16"}
@@ -55,14 +57,23 @@ def near_stack(name: str, known: Book) -> str:
     return close[0] if close else ""
 
 
+def is_tpu(accelerator: str) -> bool:
+    """Return whether an accelerator of the catalogue is a TPU."""
+    known = load_catalogue().accelerators.get(accelerator)
+    return known is not None and known.vendor == "google"
+
+
 def default_stack(
-    precision: str, layout: Layout | None = None, mtp_layers: int = 0, *, adapters: bool = False, held: bool = False
-) -> str:
+    precision: str, layout: Layout | None = None, mtp_layers: int = 0, *, adapters: bool = False, held: bool = False,
+    accelerator: str = "",
+) -> str:  # fmt: skip
     """Return the stack of an answer that names none: our own, or one of today for what ours does not run.
 
     `mtp_layers`: modules that predict further tokens, trained; `adapters` alone are; `held`: weights, logits or
     activations otherwise than ours has them.
     """
+    if is_tpu(accelerator):
+        return OF_TPUS
     own = precision in OWN_PRECISIONS and not mtp_layers and (layout is None or not unrunnable(layout))
     if own and not (adapters or held):
         return OWN

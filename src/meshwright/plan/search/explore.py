@@ -258,7 +258,8 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
 def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
     machine, row, layout = machine_of(setting), np.array([index]), grid.layout(index)
-    band, lacks = memory_basis(book(), setting.stack, layout.pp)
+    unsaid = [flag for flag, said in (("--weights", setting.weights), ("--loss", setting.loss)) if not said]
+    band, lacks = memory_basis(book(), setting.stack, layout.pp, unsaid)
     capacity = float(machine.memory_bytes)
     return PricedLayout(
         layout=layout,

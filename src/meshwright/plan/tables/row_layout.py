@@ -11,7 +11,7 @@ from ...workload.adapters import ADAPTED, check_rank, share_in_layers, trained_s
 from ...workload.architecture import Architecture
 from ...workload.conventions import Conventions
 from ...workload.recomputed import away_number, away_of, modules_of
-from ..analytic.coefficients import StackCoefficients
+from ..analytic.coefficients import STRANGERS, StackCoefficients
 from ..analytic.held_roles import UNPACKED, loss_roles, weight_roles
 from ..analytic.optimizers import module_roles, optimizer_assumed, optimizer_roles
 from .cells import Cells, count_of, flag_of, is_empty
@@ -73,13 +73,15 @@ def layout_of(
         raise InputError(str(error)) from None
 
 
-def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[str]) -> dict[str, float | str]:
+def row_facts(
+    cells: Cells, model: Architecture, c: Conventions, assumed: list[str], *, stack: str
+) -> dict[str, float | str]:
     """Return the roles of the cost model that a row's own cells settle, in place of what its stack does, `c`."""
     found: dict[str, float | str] = {}
     rank = count_of(cells, "lora_rank", 0, least=0)
     held = weight_roles(_word(cells, "weights"), float(c.master_bytes), adapters=rank > 0, where="weights")
     found |= held
-    found |= loss_roles(_word(cells, "loss"), where="loss")
+    found |= loss_roles(_word(cells, "loss"), where="loss", stranger=stack in STRANGERS)
     assumed += [UNPACKED] if "base_bytes" in held else []
     optimizer = cells.get("optimizer", "")
     if not is_empty(optimizer):

@@ -244,7 +244,7 @@ def _run(
     _check_legal(layout, architecture, stack_name, global_batch=batch, seq_len=seq_len, ranks=gpus)
     host = _host(accelerator, node, catalogue)
     conventions = conventions_of(known.described(stack_name), precision)
-    facts = row_facts(cells, architecture, conventions, assumed)
+    facts = row_facts(cells, architecture, conventions, assumed, stack=stack_name)
     traits = _traits({**known.traits, **stack.traits}, beside, architecture, assumed)
     link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
