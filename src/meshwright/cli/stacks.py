@@ -46,9 +46,7 @@ def default_of(
     except InputError:  # said where the layout is read
         asked = None
     adapters = lora_rank > 0
-    found = default_stack(
-        precision, asked, mtp_layers, adapters=adapters, held=bool(held), accelerator=accelerator
-    )
+    found = default_stack(precision, asked, mtp_layers, adapters=adapters, held=bool(held), accelerator=accelerator)
     if found != OWN and precision in PEAKS:  # one that nobody knows is refused where it is read
         reasons = {
             "on TPUs": is_tpu(accelerator),

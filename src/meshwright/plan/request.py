@@ -149,7 +149,7 @@ def _recipe(request: PlanRequest, stack: str, cluster: Cluster) -> tuple[tuple[s
 def _loss_assumed(request: PlanRequest) -> tuple[str, ...]:
     """Return what is assumed of the loss of a stack that has parts of its logits, in releases of today."""
     stack = find_stack(request.stack)
-    if request.loss or stack is None:
+    if request.loss or stack is None or not request.model.architecture.embeds:  # no logits of words
         return ()
     c = conventions_of(book().described(stack), request.precision)
     parts = "an eighth of the logits" if c.loss_chunks > 1 else f"some rows of logits ({c.loss_rows:g} are counted)"

@@ -188,3 +188,57 @@ def test_what_our_own_engine_does_not_hold_is_priced_as_a_stack_that_does(capsys
 def test_an_answer_on_adapters_says_how_many_parameters_are_trained(capsys):
     assert run_command([*MODEL, "--layout", "dp=8,mbs=1", "--seq-len", "2048", "--lora-rank", "16"]) == 0
     assert "41.94 M parameters are trained" in " ".join(capsys.readouterr().out.split())
+
+
+ON_TPUS = ["plan", "--model", "llama3-8b", "--cluster", "tpu-v5e", "--gpus", "16", "--global-batch", "16"]
+
+
+def test_tpus_are_priced_as_maxtext_unless_a_stack_is_named(capsys):
+    words = [*ON_TPUS, "--seq-len", "2048", "--layout", "dp=16,zero=3,recompute=full"]
+    assert run_command(words) == 0
+    told = capsys.readouterr()
+    assert "priced as stack maxtext, since Meshwright itself does not run on TPUs" in " ".join(told.err.split())
+    assert "memory: it fits" in told.out
+    assert "on other engines" not in told.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*MODEL, "--weights", "bf16", "--layout", "tp=3"],
+        [*MODEL, "--inter", "6400Gbps", "--only", "tp=7"],
+        [*MODEL, "--weights", "bf16", "--target-mfu", "0.4", "--only", "tp=7"],
+        [*ON_TPUS, "--layout", "dp=3"],
+        ["simulate", *MODEL[1:], "--seq-len", "2048", "--precision", "fp8", "--layout", "dp=8,vpp=3"],
+    ],
+)
+def test_a_question_that_is_refused_prints_its_refusal_alone(capsys, words):
+    assert run_command(words) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("meshwright: ")
+
+
+def test_a_misspelt_model_and_cluster_are_said_beside_what_is_missing(capsys):
+    assert run_command(["plan", "--model", "lama3-8b", "--cluster", "aws-p55"]) == 2
+    told = capsys.readouterr().err
+    assert told.index("did you mean llama3-8b?") < told.index("did you mean aws-p5?") < told.index("--global-batch: ")
+
+
+def test_no_two_terms_of_a_layout_have_one_name(capsys):
+    assert run_command([*MODEL, "--layout", "dp=8,mbs=1", "--seq-len", "2048"]) == 0
+    rows = [line.split("  ")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    names = [name.strip() for name in rows if name.strip()]
+    assert {"optimizer", "optimizer states", "memory on the card"} <= set(names)
+    assert len(names) == len(set(names))
+
+
+def test_a_model_that_puts_out_vectors_has_no_rows_of_logits_assumed(capsys, tmp_path):
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "mistral", "architectures": ["MistralModel"], "vocab_size": 1000, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_key_value_heads": 4, "hidden_act": "silu"}))
+    words = ["--model", str(tmp_path / "config.json"), "--seq-len", "512", "--lora-rank", "4", "--layout", "dp=8"]
+    assert run_command(["plan", "--cluster", "dgx-h100", "--global-batch", "64", *words]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "another mbs is another training" in told
+    assert "rows of logits" not in told

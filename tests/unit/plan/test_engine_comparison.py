@@ -63,3 +63,7 @@ def test_a_stack_that_is_like_another_has_no_narrower_band_than_stacks_that_were
 @pytest.mark.parametrize("stack", ["simumax_moe", "bridge"])
 def test_a_stack_whose_runs_had_experts_has_their_band(stack):
     assert book().band(stack, experts=8) == book().errors[stack].experts_band
+
+
+def test_on_tpus_no_engine_of_gpus_is_named_beside_maxtext():
+    assert on_other_engines(setting(DENSE, "tpu-v5e", 16, stack="maxtext"), Layout(dp=16, zero=3)) == []

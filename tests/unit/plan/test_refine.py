@@ -67,3 +67,13 @@ def test_the_formulas_and_the_simulator_agree_on_copies_of_a_sharded_model(layou
 
 def test_fewer_than_the_rows_are_simulated_if_so_asked():
     assert len(refined(STUDY, CASE, PRICED, 2).rows) == 2
+
+
+@pytest.mark.parametrize("layout", ["dp=1,pp=4", "dp=4,zero=1", "tp=4,dp=1"])
+def test_the_simulator_adds_up_the_gradients_of_each_micro_batch_as_the_formulas_do(layout):
+    given = setting("llama3-8b", "dgx-h100", gpus=4, global_batch=32, seq_len=2048)  # our own engine: kernels apart
+    priced = price_layouts(given, Grid.of([Layout.parse(layout)]))
+
+    spans = simulate_plan(given, Layout.parse(layout)).spans
+
+    assert max(span.end_s for span in spans) == pytest.approx(priced.step_time_s[0], rel=0.03)

@@ -72,7 +72,7 @@ def step_s(
     extra = head[0] + head[1]
     held, experts = with_further(model, grid, most, last)
     shown, beside = _sends_s(machine, c, model, grid, tokens, most * each)
-    sends = shown + c.micro_s * grid.vpp + _summed_s(machine, c, grid, held, micro, shard)
+    sends = shown + c.micro_s * grid.vpp + summed_s(machine, c, grid, held, micro, shard)
     longest = np.maximum(most * each, last * each + extra) + sends
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
@@ -184,7 +184,7 @@ def _send_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     return stage_message(tokens * model.hidden, grid, c) / rate + latency
 
 
-def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro: Number, shard: Number) -> Number:
+def summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro: Number, shard: Number) -> Number:
     """Return seconds of adding one micro-batch's gradients to their sum, where kernels of their own do it.
 
     A gradient is read in half precision, its sum read and written: 2 + 2g bytes a parameter. Megatron-LM adds in the

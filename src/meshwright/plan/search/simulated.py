@@ -40,7 +40,7 @@ from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
 from ..analytic.states import further_parameters
-from ..analytic.step import experts_of_rank, gathered_again, output_s, parameters_of_rank
+from ..analytic.step import experts_of_rank, gathered_again, output_s, parameters_of_rank, summed_s
 
 
 def simulate_plan(
@@ -91,6 +91,7 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     counts = tuple(stages) or cut_layers(model, layout, output) or _layers(int(model.layers), layout)
     prices = price_layouts(setting, grid, stages)
     sizes = _sizes(setting, layout)
+    micro, shard = micro_batches(layout, setting.global_batch), layout.dp * layout.cp / layout.replicas
     sent = _inside(setting, layout, c, machine, model, sizes), context_exchange(sizes, layout, c)
     nothing = LayerTraffic((), ()), LayerTraffic((), ())
     programs = []
@@ -100,21 +101,22 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
             float(np.ravel(of(model, grid, float(layers)))[0])
             for of in (parameters_of_rank, experts_of_rank, gathered_again)
         )
+        summed = float(np.ravel(summed_s(machine, c, grid, held, micro, shard))[0])
         held += again
         if last and model.mtp_layers is not None:
             dense, experts = (float(np.ravel(more)[0]) for more in further_parameters(model, grid))
             held, routed = held + dense + experts, routed + experts
         routed = routed if layout.ep > 1 else 0.0
         own = (held - routed, routed)
-        ends = head if last else [0.0, 0.0]
+        ends = [head[0], head[1] + summed] if last else [0.0, summed]
         of_layer = sent if layers else nothing
         programs.append(_stage(setting, layout, c, seconds, layers, ends, own, sizes.residual, of_layer))
     host_rate = float(machine.host_rate * LINK_SHARE / c.pace)
-    ranks = rank_of_stages(layout, micro_batches(layout, setting.global_batch))
+    ranks = rank_of_stages(layout, micro)
     back_s = _back_bytes(programs, ranks) / host_rate if layout.offload == "optimizer" else 0.0
     return StepProgram(
         layout=layout,
-        micro_batches=micro_batches(layout, setting.global_batch),
+        micro_batches=micro,
         stages=tuple(programs),
         optimizer_s=float(prices.optimizer_s[0]) - back_s + float(c.step_s * c.pace),
         host_bytes_per_s=host_rate,

@@ -197,9 +197,14 @@ def _reason(sides: tuple[Side, ...]) -> str:
             continue
         sentences.append(
             f"With {first.same.text} {side.cluster} takes {_more(delta)} than {first.cluster} "
-            f"({delta / start:+.1%}); {words} alone {_more(extra)}."
+            f"({_change(delta, start)}); {words} alone {_more(extra)}."
         )
     return " ".join(sentences + _too_large(sides) + _fastest(sides))
+
+
+def _change(delta: float, start: float) -> str:
+    """Return a difference beside what it starts from: a percentage, or how many times where it is more than that."""
+    return f"{delta / start:+.1%}" if delta < start else f"{1.0 + delta / start:.3g} times"
 
 
 def _fastest(sides: tuple[Side, ...]) -> list[str]:

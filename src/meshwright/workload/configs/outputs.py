@@ -40,7 +40,11 @@ PROJECTS = ("bart", "mbart", "plbart", "mvp", *PAIRS_OF_T5)  # pairs whose class
 MODERN = ("modernbert", "modernbert-decoder")  # what lies before an output has a norm, and no bias
 LAST_AS_IT_IS = ("convbert", "roformer")  # a choice is read from the last token, without a projection
 MANY = 10  # classes of a token, from which LayoutLMv3 has a projection before them
-NO_OUTPUT = "{named} puts out vectors: no output is counted, and neither is the loss over them"
+NO_OUTPUT = (
+    "{named} puts out vectors: no output is counted, and neither is the loss over them, nor a teacher or more views of "
+    "the same input; a loss that compares sequences (contrastive) compares those of one micro-batch, so that another "
+    "mbs is another training (GradCache keeps the whole batch, for one more forward)"
+)
 OF_CLASSES = "an output over {classes} of a {what} is counted, as {named} has it{unsaid}"
 OF_ANSWERS = "an output over the first and the last token of an answer is counted, as {named} has it"
 UNSAID = "; the file names no labels (id2label)"

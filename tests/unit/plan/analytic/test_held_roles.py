@@ -14,7 +14,7 @@ from meshwright.plan.analytic import Grid, Setting, book, price_layouts
 from meshwright.plan.analytic.fits import OVER, SPARED_LOGITS, SPARED_STATES, UNSAID, as_said, memory_trust
 from meshwright.plan.analytic.held_roles import FUSED_ROWS, is_said, loss_roles, weight_roles
 from meshwright.plan.analytic.optimizers import optimizer_roles
-from meshwright.plan.analytic.price import states_too_large, verdicts_in
+from meshwright.plan.analytic.price import coefficients_of, states_too_large, verdicts_in
 from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.plan.tables.runs import read_rows
@@ -217,3 +217,24 @@ def test_peaks_that_were_wrong_at_first_sight_are_met_since_their_settings_can_b
     assert [row.id for row in rows if row.ran and row.fits == "does not fit"] == []
     assert [row.id for row in rows if not row.ran and row.fits == "fits"] == []
     assert [name for name, line in first.items() if line["ran"] == "1" and line["first_fits"] == "does not fit"]
+
+
+@pytest.mark.parametrize("stack", ["before-2023", "since-2024"])
+def test_whole_logits_of_a_stack_that_nobody_described_are_pytorchs(stack):
+    def bytes_of(loss, name=stack):
+        return float(coefficients_of(setting_on(8, stack=name, loss=loss)).logit_bytes)
+
+    assert bytes_of("whole") == bytes_of("chunked") == 12  # softmax and two gradients in single precision
+    assert bytes_of("whole") > bytes_of("half") > bytes_of("compiled") == 4
+    assert bytes_of("whole", "megatron") == bytes_of("", "megatron") == 4  # whose kernel is known
+
+
+def test_more_gpus_do_not_make_room_for_the_logits_of_long_sequences():
+    big = load_model("llama3-8b").architecture
+    few, many = (
+        priced(Layout(dp=gpus, zero=3, recompute="full"), stack="since-2024", loss="whole", seq_len=65536, model=big,
+               batch=gpus)
+        for gpus in (8, 64)
+    )  # fmt: skip
+
+    assert many.logits_bytes[0] == few.logits_bytes[0] > 80e9

@@ -424,6 +424,8 @@ def test_the_bands_engines_are_those_whose_peaks_the_table_has():
     assert memory_basis(book(), "torchtitan", 1) == (BAND, "")
     assert memory_basis(book(), "deepspeed", 8) == (UNSEEN_BAND, "no peak of this stack was measured")
     assert "no peak on a GPU" in memory_basis(book(), OWN, 8)[1]
+    assert memory_basis(book(), "since-2024", 1, ["--weights"])[1].endswith("; --weights says what it holds")
+    assert memory_basis(book(), "since-2024", 1, [])[1] == "no peak of this stack was measured"
 
 
 def test_engines_whose_pipelines_need_more_than_predicted_are_those_of_the_tables():

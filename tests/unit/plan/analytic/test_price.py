@@ -19,7 +19,7 @@ from meshwright.plan.analytic.loads import in_flight
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.products import product_s
 from meshwright.plan.analytic.quantities import ModelQuantities
-from meshwright.plan.analytic.step import _data_step, _send_s, _summed_s
+from meshwright.plan.analytic.step import _data_step, _send_s, summed_s
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model
@@ -145,10 +145,10 @@ def test_kernels_that_sum_gradients_read_two_bytes_and_read_and_write_four(layou
     c, machine, grid = coefficients(book(), "sc21t1", "a100-80g", "bf16"), machine_of(given), Grid.of([layout])
     held = float(TWO_BILLION.parameters)
 
-    once, often = (float(_summed_s(machine, c, grid, held, micro, 8.0)[0]) for micro in (1.0, 8.0))
+    once, often = (float(summed_s(machine, c, grid, held, micro, 8.0)[0]) for micro in (1.0, 8.0))
     assert once == 0.0  # the only micro-batch's gradients are the sum
     assert often == pytest.approx((2 + 4 + 4) * held / share / (machine.memory_rate * c.memory))
-    assert _summed_s(machine, replace(c, summed_apart=0.0), grid, held, 8.0, 8.0)[0] == 0.0
+    assert summed_s(machine, replace(c, summed_apart=0.0), grid, held, 8.0, 8.0)[0] == 0.0
 
 
 def test_sends_between_nodes_reach_more_of_the_nics_than_rings():

@@ -5,6 +5,7 @@ import pytest
 from meshwright.errors import InputError
 from meshwright.workload.adapters import share_in_layers
 from meshwright.workload.configs import architecture_of
+from meshwright.workload.configs.outputs import NO_OUTPUT
 from tests.unit.workload.configs import library
 
 SMALL = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 256}
@@ -59,9 +60,7 @@ def test_a_bare_model_keeps_its_table_of_words_outside_of_its_layers():
 
 
 def test_what_is_counted_in_place_of_words_is_said():
-    assert bert("BertModel").assumed[-1] == (
-        "BertModel puts out vectors: no output is counted, and neither is the loss over them"
-    )
+    assert bert("BertModel").assumed[-1] == (NO_OUTPUT.format(named="BertModel"))
     assert "over 2 classes of a sequence is counted" in bert("BertForSequenceClassification").assumed[-1]
     assert "the file names no labels" in bert("BertForSequenceClassification").assumed[-1]
 
