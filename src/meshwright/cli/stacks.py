@@ -34,7 +34,7 @@ def default_of(
     """
     from ..layout import Layout
     from ..plan.analytic.price import PEAKS
-    from ..plan.layouts.stacks import default_stack, is_tpu
+    from ..plan.layouts.stacks import default_stack, through_xla
     from ..plan.search.engine import stack_of
     from ..workload.conventions import OWN
     from ..workload.engines import engine_named
@@ -45,11 +45,11 @@ def default_of(
         asked = None if layout is None else Layout.parse(layout)
     except InputError:  # said where the layout is read
         asked = None
-    adapters = lora_rank > 0
+    adapters, foreign = lora_rank > 0, through_xla(accelerator)[0]
     found = default_stack(precision, asked, mtp_layers, adapters=adapters, held=bool(held), accelerator=accelerator)
     if found != OWN and precision in PEAKS:  # one that nobody knows is refused where it is read
         reasons = {
-            "on TPUs": is_tpu(accelerator),
+            f"on {foreign}": bool(foreign),
             precision: default_stack(precision) != OWN,
             f"--layout {layout}": default_stack("bf16", asked) != OWN,
             f"--mtp-layers {mtp_layers}": mtp_layers > 0,

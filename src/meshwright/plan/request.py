@@ -229,14 +229,13 @@ def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:
 def priced_layout(setting: Setting, text: str) -> PricedLayout:
     """Return the price of the layout that `text` names; InputError with the rules it breaks and the nearest legal."""
     text = stated(text, setting)
-    layout = legal_layout(
-        text,
-        setting.architecture,
-        global_batch=setting.global_batch,
-        seq_len=setting.seq_len,
-        ranks=setting.gpus,
-        shared_heads=shares_key_heads(setting.stack),
-    )
+    shared = shares_key_heads(setting.stack)
+    try:
+        layout = _legal(setting, text, shared_heads=shared)
+    except InputError as error:
+        if not shared and _is_legal(setting, text, shared_heads=True):
+            raise InputError(f"{error}; or --engine megatron, whose ranks share key-value heads") from None
+        raise
     if layout.mode != "sync":
         raise InputError(f"--layout {text}: asynchronous modes are priced beside each other by --modes")
     problem = unrunnable(layout, setting.precision) if setting.stack == OWN else ""
@@ -244,6 +243,25 @@ def priced_layout(setting: Setting, text: str) -> PricedLayout:
         raise InputError(f"--layout {text}: {problem}; or --stack NAME, which may have it")
     grid = Grid.of([layout])
     return row_of(setting, grid, price_layouts(setting, grid), 0)
+
+
+def _legal(setting: Setting, text: str, *, shared_heads: bool) -> Layout:
+    return legal_layout(
+        text,
+        setting.architecture,
+        global_batch=setting.global_batch,
+        seq_len=setting.seq_len,
+        ranks=setting.gpus,
+        shared_heads=shared_heads,
+    )
+
+
+def _is_legal(setting: Setting, text: str, *, shared_heads: bool) -> bool:
+    try:
+        _legal(setting, text, shared_heads=shared_heads)
+    except InputError:
+        return False
+    return True
 
 
 def plan_of(setting: Setting, best: PricedLayout, others: Sequence[PricedLayout], reason: str = "") -> Plan:

@@ -616,7 +616,9 @@ def test_more_ranks_of_tp_than_key_value_heads_are_for_the_engine_that_has_them(
     assert any("16 is more than 8 key-value heads" in doubt for doubt in found["predicted"]["not_modelled"])
     for stack in ("meshwright", "torchtitan"):
         assert run_command([*words, "--stack", stack]) != 0
-        assert "16 does not divide num_key_value_heads = 8" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "16 does not divide num_key_value_heads = 8" in told
+        assert "or --engine megatron, whose ranks share key-value heads" in told
 
 
 def test_a_layout_that_does_not_fit_is_told_with_one_that_does(capsys):

@@ -177,6 +177,16 @@ def test_a_comparison_ends_with_the_fastest_where_each_has_its_own_best_layout()
     assert " times that on dgx-a800." in reason
 
 
+def test_a_step_that_takes_more_than_twice_as_long_is_told_in_times():
+    fast = setting("llama3-8b", "dgx-h100", 16, 16)
+    sides = {"fast": fast, "slow": replace(fast, inter_bytes_per_s=5e9)}
+
+    reason = compare_clusters(sides, Layout.parse("dp=16,mbs=1,zero=3")).reason
+
+    assert " times); exposed gradient and parameter traffic alone" in reason
+    assert "%" not in reason
+
+
 def test_the_rule_of_thumb_says_1875_and_125_and_that_it_does_not_decide():
     a100, a800 = compare_clusters(TWO_SERVERS, HYBRID).sides
 

@@ -9,7 +9,9 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Setting
 from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.layouts.stacks import default_stack
 from meshwright.plan.layouts.stated import stack_defaults, stated, written_out
+from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model
 
 QUESTION = "--model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096"
@@ -86,3 +88,10 @@ def test_a_layout_that_a_search_prints_is_the_same_when_it_is_typed(capsys):
     assert "zero=0" in printed
     assert run_command(f"plan {QUESTION} --stack bridge --json --layout {printed}".split()) == 0
     assert json.loads(capsys.readouterr().out)["layout"]["zero"] == 0
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "stack"), [("tpu-v5p", "maxtext"), ("trainium2", "since-2024"), ("gaudi2", OWN), ("mi300x", OWN)]
+)
+def test_accelerators_that_pytorch_reaches_through_xla_alone_are_not_priced_as_our_own_engine(accelerator, stack):
+    assert default_stack("bf16", accelerator=accelerator) == stack

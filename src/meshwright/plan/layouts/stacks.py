@@ -16,7 +16,9 @@ from .legality import unrunnable
 
 TODAY = STRANGERS[-1]  # a stack of today that nobody named
 TUNER = "trl"  # one of today that trains adapters
-OF_TPUS = "maxtext"  # by the maker of TPUs; PyTorch, and so our own engine, does not see them as accelerators
+# By maker: what PyTorch reaches through XLA alone, so that our own engine sees no accelerator (`device`), and the stack
+# that is usual there.
+THROUGH_XLA = {"google": ("TPUs", "maxtext"), "amazon": ("Trainium", TODAY)}
 NO_FURTHER = "Meshwright itself trains no modules that predict further tokens"
 OWN_PRECISIONS = frozenset({"bf16", "fp32"})  # what `train` runs
 TUNED_PRECISIONS = OWN_PRECISIONS | {"fp16"}
@@ -57,10 +59,10 @@ def near_stack(name: str, known: Book) -> str:
     return close[0] if close else ""
 
 
-def is_tpu(accelerator: str) -> bool:
-    """Return whether an accelerator of the catalogue is a TPU."""
+def through_xla(accelerator: str) -> tuple[str, str]:
+    """Return what accelerators are called that our own engine does not run on, and their usual stack; "" for others."""
     known = load_catalogue().accelerators.get(accelerator)
-    return known is not None and known.vendor == "google"
+    return THROUGH_XLA.get(known.vendor if known else "", ("", ""))
 
 
 def default_stack(
@@ -72,8 +74,8 @@ def default_stack(
     `mtp_layers`: modules that predict further tokens, trained; `adapters` alone are; `held`: weights, logits or
     activations otherwise than ours has them.
     """
-    if is_tpu(accelerator):
-        return OF_TPUS
+    if usual := through_xla(accelerator)[1]:
+        return usual
     own = precision in OWN_PRECISIONS and not mtp_layers and (layout is None or not unrunnable(layout))
     if own and not (adapters or held):
         return OWN

@@ -8,17 +8,17 @@ from ...workload.engines import ENGINES
 from ..analytic import Grid, Setting, price_layouts
 from ..analytic.price import coefficients_of, node_group_of
 from ..layouts.filters import unlike_its_stack
-from ..layouts.stacks import is_tpu
+from ..layouts.stacks import through_xla
 from .engine import stack_of
 
 
 def on_other_engines(setting: Setting, layout: Layout) -> list[tuple[str, float]]:
     """Return the other engines that can run a layout, each with the seconds of a step, the fastest first.
 
-    Where modules are named that recomputation repeats, engines that recompute by operators are left out; on TPUs none
-    is known to run but MaxText.
+    Where modules are named that recomputation repeats, engines that recompute by operators are left out, and all where
+    nothing is known of which of them run on the accelerators.
     """
-    if is_tpu(node_group_of(setting.cluster).gpu.model):
+    if any(through_xla(node_group_of(setting.cluster).gpu.model)):
         return []
     found = []
     for stack in map(stack_of, ENGINES.values()):
