@@ -3,12 +3,14 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from meshwright.cli import run_command
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Setting
 from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.layouts.filters import notes_of_stack
 from meshwright.plan.layouts.stacks import default_stack
 from meshwright.plan.layouts.stated import stack_defaults, stated, written_out
 from meshwright.workload.conventions import OWN
@@ -16,6 +18,7 @@ from meshwright.workload.models import load_model
 
 QUESTION = "--model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096"
 BOTH = ("sp=1", "zero=1")
+UNKNOWN = "is not known; maxtext is usual there (--stack)"
 
 
 def setting(stack):
@@ -95,3 +98,16 @@ def test_a_layout_that_a_search_prints_is_the_same_when_it_is_typed(capsys):
 )
 def test_accelerators_that_pytorch_reaches_through_xla_alone_are_not_priced_as_our_own_engine(accelerator, stack):
     assert default_stack("bf16", accelerator=accelerator) == stack
+
+
+@pytest.mark.parametrize(
+    ("cluster", "stack", "told"),
+    [
+        ("tpu-v5e", "torchtitan", [f"whether stack torchtitan runs on TPUs {UNKNOWN}"]),
+        ("tpu-v5e", "maxtext", []), ("aws-trn2", "since-2024", []), ("dgx-h100", "torchtitan", []),
+    ],
+)  # fmt: skip
+def test_an_engine_that_nobody_saw_on_an_accelerator_is_said_to_be_one(cluster, stack, told):
+    machines = cluster_by_name(load_catalogue(), cluster, 16)
+
+    assert notes_of_stack(replace(setting(stack), cluster=machines), Layout(dp=16)) == told

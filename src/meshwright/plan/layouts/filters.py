@@ -15,8 +15,10 @@ from ..analytic import Grid, Setting, book
 from ..analytic.coefficients import STRANGERS
 from ..analytic.conditions import kept
 from ..analytic.held_roles import BITS_AND_BYTES
+from ..analytic.price import node_group_of
 from .legality import unrunnable
 from .space import in_every_order, runnable
+from .stacks import through_xla
 
 # what its optimised kernels multiply lies whole on a rank (huggingface/transformers, issue 38122, of Params4bit and tp)
 UNCUT = "tp does not cut weights that bitsandbytes holds in few bits"
@@ -132,7 +134,16 @@ def notes_of_stack(setting: Setting, layout: Layout) -> list[str]:
     single = c.weight_bytes == SINGLE_BYTES and setting.precision != "fp32" and layout.zero >= SHARDS_WEIGHTS
     travels = f"weights travel in float32 on stack {setting.stack}, twice the bytes of most others (--stack NAME)"
     told = needs_of_stack(setting, layout) or [*_unknown(setting, layout), *_uneven(setting, layout, c)]
-    return [*told, *([travels] if single else [])]
+    return [*told, *_elsewhere(setting), *([travels] if single else [])]
+
+
+def _elsewhere(setting: Setting) -> list[str]:
+    """Return, of a stack on accelerators that its engine is not known to run on, that this is so."""
+    what, usual = through_xla(node_group_of(setting.cluster).gpu.model)
+    own = engine_of(setting.stack)
+    if not what or setting.stack in STRANGERS or (own is not None and own is engine_of(usual)):
+        return []
+    return [f"whether stack {setting.stack} runs on {what} is not known; {usual} is usual there (--stack)"]
 
 
 def _uneven(setting: Setting, layout: Layout, c: Conventions) -> list[str]:

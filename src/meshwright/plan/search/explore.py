@@ -258,7 +258,8 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
 def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
     machine, row, layout = machine_of(setting), np.array([index]), grid.layout(index)
-    unsaid = [flag for flag, said in (("--weights", setting.weights), ("--loss", setting.loss)) if not said]
+    loss = setting.loss or not setting.architecture.embeds  # a model that puts out vectors has no logits
+    unsaid = [flag for flag, said in (("--weights", setting.weights), ("--loss", loss)) if not said]
     band, lacks = memory_basis(book(), setting.stack, layout.pp, unsaid)
     capacity = float(machine.memory_bytes)
     return PricedLayout(
