@@ -106,9 +106,10 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         if function is not None:
             sources.lines[name] = int(function)
     elif kind == "python" and is_sagemaker(text):
-        commands, sources.machine_type, assumed = estimator_scripts(text, name, Path(path), sources.overrides)
+        commands, sources.machine_type, assumed, notes = estimator_scripts(text, name, Path(path), sources.overrides)
         scripts += [(name if not place else f"{name} ({place + 1})", one) for place, one in enumerate(commands)]
         sources.assumed += assumed
+        sources.notes += notes
     elif kind == "python" and is_modal(text) and _take_functions(name, text, path, sources, scripts):
         pass
     elif kind == "python":

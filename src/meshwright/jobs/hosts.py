@@ -4,15 +4,18 @@ Source: microsoft/DeepSpeed:deepspeed/launcher/runner.py (`--include` and `--exc
 `@`, with the slots behind a colon; `--num_nodes` takes the first hosts, `--num_gpus` the first slots of each).
 """
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from ..errors import InputError
 from ..units import counted
 from .documents import read_document
 from .launch import Launch, flags_of
 from .nearby import nearby
+from .shell.marks import reasons
 
 HOST = re.compile(r"([^\s#]\S*)\s+slots\s*=\s*(\d{1,4})\s*(?:#.*)?")
 
@@ -69,6 +72,15 @@ def _named(text: object, slots: Slots) -> Slots | None:
     return found
 
 
+def _not_there(flags: Mapping[str, object], slots: Slots) -> str:
+    """Return in words the host, or host and slots, that an option names and a hostfile has not; "" for another fault."""
+    for name in ("include", "exclude"):
+        for part in str(flags.get(name, "")).split("@"):
+            if part.strip() and not reasons(part) and _named(part, slots) is None:
+                return f"--{name} {part.strip()}: is none of the {counted(len(slots), 'host')} and their slots"
+    return ""
+
+
 def included(text: str) -> Slots | None:
     """Return the hosts and slots of an `--include` that says the slots of every host, None for another."""
     found: Slots = {}
@@ -96,13 +108,29 @@ def even_slots(slots: Slots) -> int | None:
     return each.pop() if len(each) == 1 else None
 
 
+def _refuse_filters(flags: Mapping[str, object], where: str) -> None:
+    """Raise InputError for two ways of choosing hosts, of which DeepSpeed's launcher takes one alone."""
+    named = [name for name in ("include", "exclude") if flags.get(name)]
+    numbers = [name for name in ("num_nodes", "num_gpus") if str(flags.get(name, "-1")) != "-1"]
+    for one, other in itertools.pairwise([*named, *numbers] if named else []):
+        if one in named:
+            raise InputError(f"{where}: --{one} contradicts --{other}: the launcher takes one of them alone")
+
+
 def on_hosts(launch: Launch, given: Mapping[str, str], folder: Path) -> Launch:
-    """Return a launch of DeepSpeed's with the counts of its hostfile; unchanged where its hosts are not known."""
+    """Return a launch of DeepSpeed's with the counts of its hostfile; unchanged where its hosts are not known.
+
+    Raises InputError for options that the launcher does not take beside each other.
+    """
     flags = flags_of(launch.options, dashes=False)
+    if launch.launcher == "deepspeed":
+        _refuse_filters(flags, launch.where)
     path = flags.get("hostfile", flags.get("H"))
     text = hostfile_text(path, given, folder) if isinstance(path, str) and launch.launcher == "deepspeed" else None
     named = flags.get("include") if launch.launcher == "deepspeed" else None
     slots = included(str(named or "")) if text is None else chosen_hosts(read_hosts(text), flags)
+    if text is not None and slots is None and (why := _not_there(flags, read_hosts(text))):
+        raise InputError(f"{launch.where}: {why} of {PurePath(str(path)).name}")
     if not slots:
         return launch
     ranks, each = len(slots_of(slots)), even_slots(slots)

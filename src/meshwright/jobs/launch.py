@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..units import counted
+from .counts import COUNTS, Count, flagged_counts, is_count
 from .engines.trainers import is_axolotls
 from .keys import as_whole
 from .own_launchers import COMMANDS as OWN_LAUNCHERS
@@ -13,30 +14,10 @@ from .shell.calls import PYTHON, RUN_TRAIN, component
 from .shell.marks import is_unknown, reasons, shown
 from .shell.state import Started
 
-Count = tuple[int, str]
 Owner = Callable[[str, Sequence[str]], str | None]  # the engine of a program and its arguments, None for no known one
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
 # Determined AI's launchers start a rank on each slot of a trial (determined-ai/determined:harness/determined/launch)
 OF_SLOTS = {"determined.launch.torch_distributed": "determined", "determined.launch.deepspeed": "determined"}
-# flags of a launcher (underscores as dashes) and what they count
-COUNTS = {
-    "nnodes": "nodes",
-    "nodes": "nodes",
-    "num-nodes": "nodes",
-    "num-machines": "nodes",
-    "nproc-per-node": "per_node",
-    "nproc": "per_node",
-    "world-size": "world",
-    "num-gpus": "per_node",
-    "num-processes": "world",
-    "ntasks-per-node": "tasks_per_node",
-    "gpus-per-node": "per_node",
-    "gpus-per-task": "gpus_per_task",
-    "ntasks": "tasks",
-    "np": "tasks",
-    "worker-num": "world",  # of MindSpore's msrun
-    "local-worker-num": "per_node",
-}
 # what srun takes from the #SBATCH lines of a script
 SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"), ("SLURM_NTASKS", "tasks"))
 # what a launcher takes from variables of its own
@@ -45,7 +26,6 @@ VARIABLES = {
     "composer": (("WORLD_SIZE", "world"),),
 }
 OF_PLACE = re.compile(r"rank|addr|port|(?:^|-)ip$|host|rdzv|log|tee")  # launchers' options of one machine, and of logs
-SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
 SWIFT = "megatron"  # ms-swift's command, which starts a program of its package
 SFT_OF_SWIFT = re.compile(r"^(?:.*/)?swift$|(?:^|[/.])swift[/.]cli[/.](?:sft|pt)(?:\.py)?$")
 SWIFT_PROGRAM = re.compile(r"swift[/.]cli[/.]_megatron[/.](?:sft|pt)(?:\.py)?$")
@@ -197,6 +177,7 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     if "per_node" not in mine and gpus and any(doubt.startswith(("nproc", "num_gpus")) for doubt in more):
         counts["per_node"] = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")  # it asks its machine
         more = [doubt for doubt in more if not doubt.startswith(("nproc", "num_gpus"))]
+    around = {**_of_pbs(words[:place], one), **around}
     group = str(flags_of(words[:place]).get("het-group", "0"))
     if group == "0":
         of_slurm = _of_slurm(words[:place], one)
@@ -238,6 +219,14 @@ def _of_slurm(words: Sequence[str], one: Started) -> dict[str, Count]:
         for name, key in SLURM
         if (value := as_whole(one.variables.get(name))) is not None
     }
+
+
+def _of_pbs(words: Sequence[str], one: Started) -> dict[str, Count]:
+    """Return the chunks, each on one node, that a script of PBS asks for, where `mpiexec` starts something on them."""
+    chunks = as_whole(one.variables.get("PBS_NUM_NODES"))
+    if not chunks or not any(word.rpartition("/")[2] in STARTS_TASKS for word in words):
+        return {}
+    return {"chunks": (chunks, f"#PBS select {chunks} ({one.where})")}
 
 
 def _asked_gpus(words: Sequence[str], one: Started) -> dict[str, Count]:
@@ -290,11 +279,6 @@ def _of_visible(launcher: str, command: str, options: Sequence[str], one: Starte
     if (as_whole(one.variables.get("SLURM_NNODES")) or 1) > 1 or "NNODES" in one.variables:
         return {}
     return {"nodes": (1, "one node"), "per_node": per_node} if launcher != "torchrun" else {"per_node": per_node}
-
-
-def is_count(doubt: str, key: str) -> bool:
-    """Whether a doubt is of the flag that gives a count."""
-    return COUNTS.get(doubt.partition(" ")[0].replace("_", "-")) == key
 
 
 def _with_interpreter(words: Sequence[str]) -> list[str]:
@@ -408,27 +392,6 @@ def _by_deepspeed_alone(arguments: Sequence[str]) -> bool:
     words = [word.replace("_", "-") for word in arguments]
     said = any(word.startswith("--deepspeed") for word in words)
     return said and not any(MEGATRON_FLAG.match(word) or is_unknown(word) for word in words)
-
-
-def flagged_counts(words: Sequence[str]) -> tuple[dict[str, Count], list[str]]:
-    """Return the counts that a launcher's flags give, and the flags that depend on something unknown."""
-    found: dict[str, Count] = {}
-    doubts: list[str] = []
-    for place, word in enumerate(words):
-        key, equals, value = word.partition("=")
-        name = SHORT.get(key, key.lstrip("-").replace("_", "-") if key.startswith("--") else "")
-        if name not in COUNTS:
-            continue
-        if not equals:
-            value = words[place + 1] if place + 1 < len(words) else ""
-        number = as_whole(value)
-        if number is not None and number > 0:
-            found[COUNTS[name]] = (number, f"{key.lstrip('-')} {number}")
-        elif COUNTS[name] == "nodes" and ":" in value:  # of an elastic job
-            doubts.append(f"{key.lstrip('-')} ({value})")
-        elif reasons(value):
-            doubts.append(f"{key.lstrip('-')} ({', '.join(reasons(value))})")
-    return found, doubts
 
 
 def further_words(arguments: Sequence[str]) -> list[str]:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from ..errors import InputError
 from ..hardware import load_catalogue
+from .counts import Count, flagged_counts, is_count
 from .files.manifest import JobMachines
 from .keys import as_whole
-from .launch import Count, Launch, flagged_counts, flags_of, is_count
+from .launch import Launch, flags_of
 
 
 def on_machines(launch: Launch, machines: JobMachines) -> Launch:
@@ -33,20 +34,25 @@ def on_machines(launch: Launch, machines: JobMachines) -> Launch:
         found["per_node"] = (gpus, machines.told[1])
     if not found and machines.total:
         found["world"] = (machines.total, f"{machines.total} GPUs")
+    around = {**found, **({"rank": (0, machines.rank)} if machines.rank else {}), **launch.around}
     rest = [doubt for doubt in launch.unknown if not any(is_count(doubt, key) for key in found)]
-    return replace(launch, counts={**found, **launch.counts}, unknown=tuple(rest), around={**found, **launch.around})
+    return replace(launch, counts={**found, **launch.counts}, unknown=tuple(rest), around=around)
 
 
 def conflict(launch: Launch) -> str | None:
     """Return in words how a launcher contradicts the nodes that it is started on, None where it does not.
 
-    It does where it counts fewer nodes, or fewer ranks in all while it says no nodes. Sources: `torchrun --nnodes`,
-    huggingface/accelerate:commands/launch.py (--num_processes is of all machines, of which there is one by default).
+    It does where it counts fewer nodes, or waits for more, or counts fewer ranks in all while it says no nodes.
+    Sources: `torchrun --nnodes`, huggingface/accelerate:commands/launch.py (--num_processes is of all machines, of
+    which there is one by default).
     """
+    own, _ = flagged_counts(launch.options)
     nodes = each_once(launch)
+    most, waits = launch.around.get("chunks") or nodes, own.get("nodes")
+    if most and waits and waits[0] > most[0]:
+        return f"{waits[1]} contradicts {most[1]} (it waits for nodes that are not there)"
     if nodes is None:
         return None
-    own, _ = flagged_counts(launch.options)
     told = own.get("nodes") or (launch.nodes if launch.launcher == "deepspeed" else None)
     if told is not None:
         return f"{told[1]} contradicts {nodes[1]}" if told[0] < nodes[0] else None
@@ -61,11 +67,11 @@ def conflict(launch: Launch) -> str | None:
 def same_rank(launch: Launch) -> str | None:
     """Return in words the one rank that a command gives each of several nodes, None where it gives none.
 
-    A rendezvous of torchrun that counts the nodes itself passes over it.
+    A rendezvous of torchrun that counts the nodes itself passes over it; a variable of the launcher's differs by node.
     """
     nodes, flags = each_once(launch), flags_of(launch.options)
     name = next((name for name in ("node-rank", "machine-rank") if str(flags.get(name)).isdecimal()), None)
-    if nodes is None or name is None or flags.get("rdzv-backend", "static") != "static":
+    if nodes is None or name is None or "rank" in launch.around or flags.get("rdzv-backend", "static") != "static":
         return None
     return f"{name.replace('-', '_')} {flags[name]} on each of {nodes[1]}: a node needs a rank of its own to join"
 

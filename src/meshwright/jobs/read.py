@@ -1,6 +1,7 @@
 """The engine that files belong to, and the job that its reader makes of them."""
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
 
 import msgspec
 
@@ -23,6 +24,7 @@ from .engines import (
     torchtune,
 )
 from .engines.wrappers import unwrap
+from .folders import file_of_folder, is_folder
 from .gather import gather_sources
 from .job import Job
 from .keys import dotted_keys
@@ -61,9 +63,13 @@ MOST_TRAININGS = 24  # of one script, that are compared
 def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
     """Return the job that files (and NAME=VALUE overrides) describe; InputError of one line for what is wrong.
 
-    Of a script that starts several trainings, or a job array, the first where no price tells it from the others.
+    Of a script that starts several trainings, or a job array, the first where no price tells it from the others; of a
+    folder the file that alone starts one.
     """
     try:
+        folder = next((item for item in items if is_folder(item)), None)
+        if folder is not None:
+            return _job_of_folder(folder, items, question)
         sources = gather_sources(items)
         if len(sources.tasks) > 2:  # a variable and its values
             return _only_task(items, sources, question or JobOptions())
@@ -72,6 +78,21 @@ def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
         return _job_of(sources, question or JobOptions())
     except InputError as error:
         raise InputError(shown(str(error))) from None
+
+
+def _job_of_folder(folder: str, items: Sequence[str], question: JobOptions | None) -> Job:
+    """Return the job of the file that alone starts a training in a folder."""
+    others = [item for item in items if item != folder]
+
+    def is_engines(sources: Sources) -> bool:
+        try:
+            return bool(reader_name(sources))
+        except InputError:
+            return False
+
+    file = file_of_folder(folder, lambda path: gather_sources([path, *others]), is_engines)
+    job = read_job([file, *others], question)
+    return msgspec.structs.replace(job, assumed=(f"{folder}: {PurePath(file).name} is the job of it", *job.assumed))
 
 
 def _job_of(sources: Sources, question: JobOptions) -> Job:

@@ -139,6 +139,13 @@ def composed(words: str = "", **files: str) -> dict[str, object]:
     return compose("main", words.split(), tree.get, {})[0].fields
 
 
+EXPERIMENT = {
+    "g__a": "# @package _global_\nx: 5\n",
+    "g__b": "# @package _global_\nx: 6\n",
+    "e__one": "# @package _global_\ndefaults: [override /g: b]\ny: 1\n",
+}
+
+
 @pytest.mark.parametrize(
     ("files", "words", "value"),
     [
@@ -149,6 +156,9 @@ def composed(words: str = "", **files: str) -> dict[str, object]:
         ({"main": "defaults: [base]\ny: 1\n", "base": "x: 5\ny: 2\n"}, "", 5),
         ({"main": "defaults: [g: a, override g: b]\n", "g__a": "q: 1\n", "g__b": "# @package _global_\nx: 6\n"}, "", 6),
         ({"main": "defaults: []\nx: 1\n", "g__a": "# @package _global_\nx: 7\n"}, "+g=a", 7),
+        ({**EXPERIMENT, "main": "defaults: [g: a, e: one]\n"}, "", 6),  # the group stands before the override
+        ({**EXPERIMENT, "main": "defaults: [g: a, optional e: null]\n"}, "e=one", 6),
+        ({**EXPERIMENT, "main": "defaults: [g: a]\n"}, "+e=one", 6),
         ({"main": "x: 1\n"}, "x=8", 8),
         ({"main": "x: ${y.z}\ny: {z: 1}\n"}, "y.z=9", 9),
         ({"main": "defaults: [/g@_global_: a]\n", "g__a": "x: 10\n"}, "", 10),

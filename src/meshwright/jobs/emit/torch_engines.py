@@ -270,11 +270,13 @@ def deepspeed(target: EmitTarget) -> str:
 def _arguments(target: EmitTarget, engine: str) -> Lines:
     """Return the TrainingArguments that the layout decides."""
     layout = target.layout
+    by_fsdp = engine == "accelerate" and layout.zero > 0 and layout.recompute == "full"  # the Trainer takes one alone
+    again = "left to FSDP" if by_fsdp else "recomputation of every layer"
     lines: Lines = [
         (f"--model_name_or_path {hugging_face_name(target, engine)}", ""),
         (f"--per_device_train_batch_size {layout.mbs}", "sequences of a micro-batch"),
         (f"--gradient_accumulation_steps {target.micro_batches}", "micro-batches of a step"),
-        (f"--gradient_checkpointing {layout.recompute == 'full'}", "recomputation of every layer"),
+        (f"--gradient_checkpointing {layout.recompute == 'full' and not by_fsdp}", again),
         (f"--max_seq_length {target.seq_len}", ""),
     ]
     if target.precision in {"bf16", "fp16"}:

@@ -377,13 +377,23 @@ def _entries_away(keys: Keys) -> bool:
     return any(found[name] in words for name, words in asked.items())
 
 
+BY_FSDP = ("accelerate.fsdp_config.fsdp_activation_checkpointing", "arguments.fsdp_config.activation_checkpointing")
+
+
+def _refuse_twice(draft: Draft, keys: Keys) -> None:
+    """Raise InputError where FSDP and the Trainer are both told to recompute (transformers/trainer.py)."""
+    by_trainer = any(f"arguments.{name}" in keys.values for name in TRAINER)
+    mine = next((key for key in BY_FSDP if keys.raw(key) is True), None)
+    if mine and by_trainer and "FSDP" in (draft.version or "") and keys.raw("arguments.gradient_checkpointing") is True:
+        told = f"{keys.told(mine)} contradicts {keys.told('arguments.gradient_checkpointing')}"
+        raise draft.refused(f"{told}: the Trainer takes one of them alone")
+
+
 def _recompute(draft: Draft, keys: Keys) -> None:
     if "recompute" in draft.switches:
         return
-    again = keys.switch(
-        *("arguments.gradient_checkpointing", "accelerate.fsdp_config.fsdp_activation_checkpointing"),
-        "arguments.fsdp_config.activation_checkpointing",
-    )
+    _refuse_twice(draft, keys)
+    again = keys.switch("arguments.gradient_checkpointing", *BY_FSDP)
     both = [
         key
         for key in keys.values

@@ -60,6 +60,7 @@ def refuse_flags(draft: Draft, keys: Keys, *, whole: bool) -> None:
             if draft.get(axis) > 1:
                 raise InputError(f"{keys.where}: use-torch-fsdp2 contradicts {draft.origin(axis)}")
     _check_rings(draft, keys)
+    _check_virtual(draft, flags)
     group = keys.whole("microbatch-group-size-per-virtual-pipeline-stage", least=1)
     if group is not None:
         draft.batch["group"] = (group, keys.told("microbatch-group-size-per-virtual-pipeline-stage"))
@@ -99,6 +100,16 @@ def _check_rings(draft: Draft, keys: Keys) -> None:
         told = " x ".join(map(str, known))
         raise InputError(f"{keys.where}: hierarchical-context-parallel-sizes {told} contradicts {draft.origin('cp')}")
     draft.ignore(f"hierarchical-context-parallel-sizes {' x '.join(map(str, known))}: priced as one ring")
+
+
+def _check_virtual(draft: Draft, keys: Keys) -> None:
+    """Raise InputError for virtual stages of two ranks whose transfers do not overlap; a YAML takes none on two ranks."""
+    if draft.get("pp") != 2 or "vpp" not in draft.degrees:
+        return
+    apart = next((name for name in ("no-overlap-p2p-communication", "yaml-cfg") if _is_on(keys, name)), None)
+    if apart is not None:
+        told = f"{draft.origin('vpp')} on {draft.origin('pp')}"
+        raise InputError(f"{keys.where}: {keys.name(apart)} contradicts {told}: expected more than two stages")
 
 
 def _check_experts(draft: Draft, keys: Keys) -> None:

@@ -6,12 +6,18 @@ from ...errors import InputError
 from ..draft import Draft
 from ..keys import Keys
 
+# megatron/training/yaml_arguments.py
+OF_YAML = "no effect in a YAML of Megatron's, which takes num_layers_per_virtual_pipeline_stage alone"
+
 
 def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
     """Set the virtual stages: from layers a virtual stage, their number, or Megatron's layout string."""
     pp = draft.get("pp")
     per_stage = keys.whole("num-layers-per-virtual-pipeline-stage", least=1)
     number = keys.whole("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size", least=1)
+    if number is not None and "yaml-cfg" in keys:
+        draft.note(f"{number} virtual stages: {OF_YAML}")
+        number = None
     layout = pipeline_layout_text(keys)
     first = keys.whole("decoder-first-pipeline-num-layers", least=1)
     last = keys.whole("decoder-last-pipeline-num-layers", least=1)

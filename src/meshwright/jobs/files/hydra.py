@@ -46,15 +46,12 @@ def laid(name: str, words: Sequence[str], find: Find) -> dict[str, Any]:
     Raises InputError where a file of the tree is missing or a word is of a kind that is not read.
     """
     made = _Tree(find)
-    values: dict[str, Any] = {}
     for word in words:
         if (match := WORD.fullmatch(word)) is not None and (match[3] is not None or match[1] == "~"):
             made.take(match)
-    made.add(name, "", "", values, 0)
+    values = made.whole(name)
     for entry in [one for one in made.choices if one not in made.groups]:
         made.values.append(("", entry.replace("/", "."), made.choices[entry]))
-    for group, option in made.added:
-        made.add(f"{group}/{option}", group, group.replace("/", "."), values, 0)
     for sign, key, text in made.values:
         _set(values, key, text, removed=sign == "~")
     return values
@@ -106,6 +103,17 @@ class _Tree:
             self.values.append((sign, key, text))
         else:
             self.choices[key] = text
+
+    def whole(self, name: str) -> dict[str, Any]:
+        """Return the files of the tree laid over each other; an `override` holds for groups that came before it too."""
+        while True:
+            values: dict[str, Any] = {}
+            known = set(self.choices)
+            self.add(name, "", "", values, 0)
+            for group, option in self.added:
+                self.add(f"{group}/{option}", group, group.replace("/", "."), values, 0)
+            if self.choices.keys() == known:
+                return values
 
     def add(self, name: str, folder: str, package: str, values: dict[str, Any], depth: int) -> None:
         """Lay a file of the tree, with its defaults list, over the values."""

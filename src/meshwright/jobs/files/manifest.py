@@ -37,6 +37,7 @@ class JobMachines:
     total: int | None = None  # GPUs of all nodes together
     starts_ranks: bool = False  # whether the launcher itself starts a process for each GPU
     type: str | None = None  # an instance type, or an accelerator, as the manifest names it
+    rank: str = ""  # the variable with the rank of a node that the command asks, of those that the launcher sets
 
 
 @dataclass(slots=True)
@@ -223,7 +224,9 @@ def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: Launcher
     told = f"{kind.nodes.rpartition('.')[2]} {nodes} ({name})", f"{gpus} GPUs a node ({name})"
     starts = kind.starts_ranks and gpus is not None
     named = next(filter(None, (machine_name(_at(data, key)) for key in kind.machine)), None)
-    found.machines = JobMachines(nodes, gpus, name, told, total if kind.total else None, starts, named)
+    ranks = (key for key, value in kind.sets if value == "0")
+    asked = next((key for key in ranks if re.search(rf"\$\{{?{key}\b", command)), "")
+    found.machines = JobMachines(nodes, gpus, name, told, total if kind.total else None, starts, named, asked)
 
 
 def _command(value: Any, *, lines: bool) -> str:

@@ -23,6 +23,7 @@ EIGHT = re.compile(
 )
 FOUR = re.compile(r"ml\.(?:p3\.8|g4dn\.12|g5\.(?:12|24)|g6e?\.(?:12|24))xlarge")
 ONE = re.compile(r"ml\.(?:p3\.2|p5\.4|g4dn\.(?:|2|4|8|16)|g5\.(?:|2|4|8|16)|g6e?\.(?:|2|4|8|16))xlarge")
+OFF = "which SageMaker reads as off: each instance starts one process"
 ON_ALL = frozenset({"torch_distributed", "pytorchddp", "smdistributed"})  # start a process for each GPU
 TRAINERS = frozenset({"Torchrun", "MPI"})
 
@@ -34,8 +35,8 @@ def is_sagemaker(text: str) -> bool:
 
 def estimator_scripts(
     text: str, where: str, path: Path, variables: Mapping[str, str]
-) -> tuple[list[str], str | None, list[str]]:
-    """Return the commands of the estimators that a Python file makes, as scripts, their machines, and what was assumed.
+) -> tuple[list[str], str | None, list[str], list[str]]:
+    """Return the commands of the estimators that a Python file makes, as scripts, their machines, assumptions, notes.
 
     The machines are an instance type, by Amazon's name for it elsewhere; None where it is not the same for all.
     """
@@ -44,7 +45,8 @@ def estimator_scripts(
     found = {script: _settings(call).get("instance_type") for call in calls if (script := _script(call)) is not None}
     kinds = set(found.values())
     kind = kinds.pop() if len(kinds) == 1 else None
-    return list(found), kind.removeprefix("ml.") if isinstance(kind, str) else None, walk.assumed
+    off = [f"{where}: {text}" for call in calls if _script(call) is not None for text in _off(_settings(call))]
+    return list(found), kind.removeprefix("ml.") if isinstance(kind, str) else None, walk.assumed, off
 
 
 def gpus_of_instance(kind: Any) -> int | None:
@@ -85,14 +87,36 @@ def _script(call: PythonCall) -> str | None:
     return "\n".join([*lines, " ".join([launcher, shlex.quote(program), *words]), ""])
 
 
+def _is_on(part: Any) -> bool:
+    """Whether a part of `distribution` is switched on: by `enabled`, its own or, of smdistributed, of one in it."""
+    if not isinstance(part, dict):
+        return isinstance(part, Opaque)
+    return bool(part.get("enabled")) or any(_is_on(inner) for inner in part.values() if isinstance(inner, dict))
+
+
+def _off(given: Mapping[str, Any]) -> list[str]:
+    """Return in words the parts of `distribution` that are there and not switched on."""
+    parts = given.get("distribution")
+    return [
+        f"distribution {kind} has no enabled = True{_instead(part)}, {OFF}"
+        for kind, part in (parts.items() if isinstance(parts, dict) else ())
+        if not _is_on(part)
+    ]
+
+
+def _instead(part: Any) -> str:
+    return f" ({', '.join(map(str, part))})" if isinstance(part, dict) and part else ""
+
+
 def _launcher(given: Mapping[str, Any], nodes: int | str, gpus: int | str) -> str:
     """Return what starts the processes of the instances."""
     entry = str(given.get("entry_point", given.get("entry_script")))
     if entry.endswith(".sh"):
         return "bash"
     distribution, trainer = given.get("distribution"), given.get("distributed")
-    kinds = set(distribution) if isinstance(distribution, dict) else set()
-    of_hosts = distribution.get("mpi") if isinstance(distribution, dict) else None
+    parts = distribution.items() if isinstance(distribution, dict) else ()
+    on = {kind: part for kind, part in parts if _is_on(part)}
+    kinds, of_hosts = set(on), on.get("mpi")
     if isinstance(trainer, PythonCall) and trainer.last in TRAINERS:
         kinds.add("torch_distributed")
         gpus = trainer.fields.get("process_count_per_node", gpus)

@@ -11,7 +11,8 @@ SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python[\d.]*$")
 LAUNCHERS = frozenset({"torchrun", "deepspeed", "accelerate"})
 RUN_TRAIN = "run_train.sh"  # torchtitan's launcher, which is known where it is not at hand
-OTHER_HOSTS = frozenset({"ssh", "pdsh", "clush"})  # commands that run a text on other machines
+OF_ONE_HOST = frozenset({"ssh", "oarsh", "rsh"})  # whose first word is the host
+OTHER_HOSTS = OF_ONE_HOST | {"pdsh", "clush"}  # commands that run a text on other machines
 WITH_VALUE = re.compile(r"-[bcDEeFIiJLlmOopQRSWwx]$|--(?:user|fanout)$")  # options of theirs that a word follows
 HANDED = re.compile(r"(?:-e|--env|-x)=?|--env=(?P<own>.+)")  # options that hand a variable to what is started
 
@@ -71,7 +72,7 @@ def _on_hosts(fields: Sequence[str]) -> str:
     place = 1
     while place < len(fields) and fields[place].startswith("-"):
         place += 2 if WITH_VALUE.match(fields[place]) else 1
-    named_by_option = fields[0].rpartition("/")[2] != "ssh"
+    named_by_option = fields[0].rpartition("/")[2] not in OF_ONE_HOST
     return " ".join(fields[place if named_by_option else place + 1 :])
 
 

@@ -1,0 +1,63 @@
+"""Folders in place of a file: the one file in it that starts a training, else the one configuration of an engine."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import InputError
+from .documents import KINDS
+from .sources import Sources
+
+SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".pbs", ".oar", ".lsf"})
+MOST_FILES = 200
+
+
+def is_folder(item: str) -> bool:
+    """Whether a word of `--job` names a folder; a command line may be longer than any name."""
+    try:
+        return Path(item).is_dir()
+    except OSError:
+        return False
+
+
+def file_of_folder(folder: str, gather: Callable[[str], Sources], is_engines: Callable[[Sources], bool]) -> str:
+    """Return the path of the file in a folder that is its job; InputError where none is, or several are.
+
+    `gather` reads the sources of a file, `is_engines` says whether a reader knows them. What another file calls or
+    names is no job of its own; a file that starts a program of no engine is told as the job that it would be.
+    """
+    found: dict[str, Sources] = {}
+    broken: dict[str, InputError] = {}
+    for path in _files(Path(folder)):
+        try:
+            found[str(path)] = gather(str(path))
+        except InputError as error:
+            broken[path.name] = error
+    starting = {path: sources for path, sources in found.items() if sources.launch is not None}
+    known = starting or {path: sources for path, sources in found.items() if is_engines(sources)}
+    known = known or {path: sources for path, sources in found.items() if sources.unread or sources.programs}
+    named = {name for path, sources in known.items() for name in sources.names if name != Path(path).name}
+    left = [path for path in known if Path(path).name not in named]
+    if len(left) == 1:
+        return left[0]
+    if left:
+        told = ", ".join(Path(path).name for path in left)
+        what = "start trainings" if starting else "are configurations"
+        raise InputError(f"{folder}: is a folder, in which {told} {what}: expected one of them")
+    if broken:
+        told, error = next(iter(broken.items()))
+        raise InputError(f"{folder}: is a folder, expected a file; of those in it, {error}")
+    told = ", ".join(Path(path).name for path in found) or "none"
+    raise InputError(f"{folder}: is a folder, and none of its files starts a training that is known ({told})")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a folder that may be or may start a training, those of folders in it left out."""
+    kinds = {*KINDS, *SCRIPTS}
+    found = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith(".") and {path.suffix.lower(), path.name.lower()} & kinds
+    ]
+    if len(found) > MOST_FILES:
+        raise InputError(f"{folder}: is a folder of more than {MOST_FILES} files, expected one of them")
+    return found
