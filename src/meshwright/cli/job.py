@@ -41,7 +41,7 @@ WRITES = {
 def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
     """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
     from ..jobs.draft import JobOptions
-    from ..jobs.job import missing
+    from ..jobs.job import missing, understood
     from ..jobs.read import read_job
     from ..workload.models import load_model
 
@@ -60,7 +60,8 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
     )
     job = read_job(question.files, added)
     if job.asked:
-        raise InputError("; ".join([f"{job.where}: {missing(job)}", *job.notes]))
+        told = [f"read so far: {known}"] if (known := understood(job)) else []
+        raise InputError("; ".join([f"{job.where}: {missing(job)}", *told, *job.notes]))
     return job
 
 

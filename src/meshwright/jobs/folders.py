@@ -1,5 +1,6 @@
 """Folders in place of a file: the one file in it that starts a training, else the one configuration of an engine."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from .documents import KINDS
 from .sources import Sources
 
 SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".pbs", ".oar", ".lsf"})
+SETTINGS = re.compile(r"env_vars(?:\.sh)?|(?:[\w.-]*\.)?env")
 MOST_FILES = 200
 
 
@@ -17,6 +19,11 @@ def is_folder(item: str) -> bool:
         return Path(item).is_dir()
     except OSError:
         return False
+
+
+def settings_of_folder(folder: str) -> list[str]:
+    """Return the files of a folder that hold variables alone, by their names."""
+    return [str(path) for path in sorted(Path(folder).iterdir()) if path.is_file() and SETTINGS.fullmatch(path.name)]
 
 
 def file_of_folder(folder: str, gather: Callable[[str], Sources], is_engines: Callable[[Sources], bool]) -> str:
@@ -56,7 +63,10 @@ def _files(folder: Path) -> list[Path]:
     found = [
         path
         for path in sorted(folder.iterdir())
-        if path.is_file() and not path.name.startswith(".") and {path.suffix.lower(), path.name.lower()} & kinds
+        if path.is_file()
+        and not path.name.startswith(".")
+        and {path.suffix.lower(), path.name.lower()} & kinds
+        and not SETTINGS.fullmatch(path.name)
     ]
     if len(found) > MOST_FILES:
         raise InputError(f"{folder}: is a folder of more than {MOST_FILES} files, expected one of them")

@@ -32,6 +32,7 @@ from .python.static import config_of
 from .python.values import PythonCall, flattened
 from .runs import follow_scripts
 from .shell.marks import shown
+from .shell.script import follow
 from .signs import of_document, of_python
 from .sources import Sources, plain_value
 from .unsupported import COMMANDS, WITH_YAML, unread_program, unread_trainer
@@ -61,6 +62,7 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
     """
     sources = Sources(place=place)
     scripts: list[tuple[str, str]] = []
+    manifests: list[tuple[str, str]] = []
     for item in items:
         override = OVERRIDE.fullmatch(item)
         if override and not COMMAND.search(item) and not _is_there(item):
@@ -74,7 +76,10 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
             sources.names.append("command line")
             scripts.append(("command line", item))
         elif not override or _is_there(item):
-            _take(item, sources, scripts)
+            _take(item, sources, scripts, manifests)
+    beside = list(scripts)
+    for name, text in manifests:
+        _take_manifest(parse_kubernetes(name, text, _variables_of(beside, sources)), sources, scripts)
     if not sources.names:
         raise InputError("--job: expected a file, such as --job train.sh")
     follow_scripts(scripts, sources)
@@ -92,7 +97,17 @@ def _is_there(item: str) -> bool:
         return False
 
 
-def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
+def _variables_of(scripts: Sequence[tuple[str, str]], sources: Sources) -> dict[str, str]:
+    """Return the variables that scripts set, those given beside the files on top."""
+    found: dict[str, str] = {}
+    for name, text in scripts:
+        outcome = follow(text, where=name, given=sources.overrides, find=lambda path: None)
+        found |= {key: value for key, value in outcome.variables.items() if isinstance(value, str)}
+    return found | sources.overrides
+
+
+def _take(item: str, sources: Sources, scripts: list[tuple[str, str]], manifests: list[tuple[str, str]]) -> None:
+    """Take what a file is; manifests of Kubernetes are left for when the scripts beside them are known."""
     path, function = _function_of(item)
     name, text = read_document(path)
     if not sources.names:
@@ -119,7 +134,9 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         scripts.append((name, notebook.commands))
         sources.written |= notebook.files
         sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
-    elif kind == "yaml" and (manifest := _manifest(name, text)) is not None:
+    elif kind == "yaml" and is_kubernetes(text):
+        manifests.append((name, text))
+    elif kind == "yaml" and (manifest := launcher_manifest(name, text)) is not None:
         _take_manifest(manifest, sources, scripts)
     elif kind in {"makefile", "justfile"}:
         sources.recipes[name] = _recipes(name, kind, text, sources), function
@@ -132,11 +149,6 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         document = Document(name, kind, load_document(name, text, kind), path)
         if not _take_commands(document, sources, scripts):
             sources.documents.append(document)
-
-
-def _manifest(name: str, text: str) -> LauncherManifest | None:
-    """Return what a manifest of a launcher runs, None for another YAML."""
-    return parse_kubernetes(name, text) if is_kubernetes(text) else launcher_manifest(name, text)
 
 
 def _take_manifest(manifest: LauncherManifest, sources: Sources, scripts: list[tuple[str, str]]) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from ..errors import InputError
 from ..layout import Layout, Offload, PipelineSchedule, Recompute
 from ..quantities import Count, Layers, Sequences, Tokens, Width
+from ..units import counted
 from ..workload.architecture import Architecture
 
 FLAGS = {
@@ -143,6 +144,21 @@ WHY = {
     "--seq-len": "the length of a sequence is in none of the files",
     "--global-batch": "the batch is in none of the files",
 }
+
+
+def understood(job: Job) -> str:
+    """Return in words what the files say of a job of which something is missing: ranks, layout, batch; "" for none."""
+    default = msgspec.to_builtins(Layout())
+    layout = {
+        key: value
+        for key, value in job.as_json()["layout"].items()
+        if key in {"dp", "mbs"} or value != default.get(key, 1)
+    }
+    batch = None if job.global_batch is None else f"{counted(job.global_batch, 'sequence')} a step"
+    tokens = None if job.seq_len is None else f"{job.seq_len:,} tokens a sequence"
+    ranks = None if job.world is None else counted(job.world, "GPU")
+    told = [ranks, *(f"{key}={value}" for key, value in layout.items()), batch, tokens, job.precision]
+    return ", ".join(filter(None, told))
 
 
 def missing(job: Job) -> str:

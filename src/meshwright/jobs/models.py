@@ -48,6 +48,7 @@ VARIANT = re.compile(
     r"(?<![\w.])(?:\d+(?:\.\d+)?b\d?|\d{2,}m|x?l|xs|\d*[-_ ]?layers?|l\d+|large|medium|small|lite|mini|nano|tiny|toy"
     r"|\d+x\d*|draft|eagle-?\d*|medusa|speculator|debug\w*|proxy|distil\w*|sheared|vl|vision|audio|omni|reduced|pruned)(?![a-z0-9])"
 )
+SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 COMPARED = ("num_key_value_heads", "intermediate_size", "vocab_size", "expert_size", "experts", "experts_per_token")
 FINER = {
     "num_experts": "experts",
@@ -206,12 +207,12 @@ def with_sizes(name: str, config: Mapping[str, Any], where: str) -> tuple[Archit
 
 
 def differences(model: Architecture, published: str, where: str) -> list[str]:
-    """Return in what a model differs from the published one of the same layers, width and heads."""
+    """Return in what a model differs from the published one."""
     other = architecture_named(published)
     return [
         f"{where}: {key} is {getattr(model, key)}; the published {published} has {getattr(other, key)} "
         "(the file's number is used)"
-        for key in COMPARED
+        for key in (*SHAPE, *COMPARED)
         if getattr(model, key) != getattr(other, key) and not _without_effect(key, model, other)
     ]
 

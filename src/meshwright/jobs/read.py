@@ -24,7 +24,7 @@ from .engines import (
     torchtune,
 )
 from .engines.wrappers import unwrap
-from .folders import file_of_folder, is_folder
+from .folders import file_of_folder, is_folder, settings_of_folder
 from .gather import gather_sources
 from .job import Job
 from .keys import dotted_keys
@@ -57,6 +57,7 @@ EXPECTED = (
 )
 
 
+NOT_SET = "is not set in the files"  # of a key whose value hangs on a variable
 MOST_TRAININGS = 24  # of one script, that are compared
 
 
@@ -82,7 +83,7 @@ def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
 
 def _job_of_folder(folder: str, items: Sequence[str], question: JobOptions | None) -> Job:
     """Return the job of the file that alone starts a training in a folder."""
-    others = [item for item in items if item != folder]
+    others = [*(item for item in items if item != folder), *settings_of_folder(folder)]
 
     def is_engines(sources: Sources) -> bool:
         try:
@@ -98,8 +99,20 @@ def _job_of_folder(folder: str, items: Sequence[str], question: JobOptions | Non
 def _job_of(sources: Sources, question: JobOptions) -> Job:
     unwrap(sources)
     asked = msgspec.structs.replace(question, own=own_model(sources))
-    job = READERS[reader_name(sources)](sources, asked)
+    try:
+        job = READERS[reader_name(sources)](sources, asked)
+    except InputError as error:
+        raise InputError(f"{error}{_arguments_asked(sources)}" if NOT_SET in str(error) else str(error)) from None
     return msgspec.structs.replace(job, machines=sources.machine_type)
+
+
+def _arguments_asked(sources: Sources) -> str:
+    """Return what asks for the arguments of a script that is given none, "" where it wants none."""
+    script = next((name for name in sources.names if name.endswith((".sh", ".bash", ".slurm", ".sbatch"))), None)
+    if not sources.arguments or script is None:
+        return ""
+    wanted = ", ".join(f"${name}" + (f" ({told})" if told else "") for name, told in sorted(sources.arguments.items()))
+    return f'; {script} is not given {wanted}: --job "bash {script} WORD ..." says its arguments'
 
 
 def _only_job(items: Sequence[str], sources: Sources, question: JobOptions) -> Job:

@@ -269,6 +269,7 @@ def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
     sources.variables |= {key: value for key, value in outcome.variables.items() if isinstance(value, str)}
     sources.written |= outcome.documents
     sources.tasks = outcome.tasks or sources.tasks
+    sources.arguments |= outcome.arguments
     for name in outcome.changed:  # the script's own text of it counts, not what it was before
         sources.documents = [one for one in sources.documents if one.name != name]
     sources.assumed += outcome.assumed

@@ -52,6 +52,7 @@ class Sources:
     place: int = 0  # of the training to read where a script starts several
     trainings: tuple[str, ...] = ()  # in words, where a script starts several
     of_others: set[str] = field(default_factory=set)  # configurations that its other trainings name
+    arguments: dict[str, str] = field(default_factory=dict)  # of the script, not given, and its words for them
     tasks: tuple[str, ...] = ()  # of a job array whose script asks which it is: its variable, and the values
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:

@@ -193,3 +193,13 @@ def test_the_length_of_a_model_whose_block_size_is_not_known_is_asked_for(tmp_pa
     found = job(tmp_path, {"scratch.yaml": OPEN.replace("tiny-llama-1.1b", "Qwen3-8B")}, gpus=16)
 
     assert found.seq_len is None
+
+
+def test_sizes_of_a_model_config_that_contradict_its_name_are_said_and_count(tmp_path):
+    found = job(tmp_path, {"own.yaml": OWN.replace("name: own", "name: tiny-llama-1.1b").replace("2048", "1024")})
+
+    assert found.architecture.num_hidden_layers == 24
+    for told in ("num_hidden_layers is 24; the published tinyllama-1.1b has 22", "hidden_size is 1024; the published"):
+        assert any(told in note for note in found.notes)
+    assert found.seq_len == 1024
+    assert not any("LitGPT's block_size" in text for text in found.assumed)

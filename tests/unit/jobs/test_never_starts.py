@@ -88,7 +88,9 @@ BY_YAML = "torchrun --nproc_per_node 8 pretrain_gpt.py --yaml-cfg own.yaml\n"
 def test_a_yaml_of_megatrons_takes_no_virtual_stages_on_two_ranks(tmp_path):
     own = f"{ARGUMENTS}num_layers_per_virtual_pipeline_stage: 2\n"
 
-    with pytest.raises(InputError, match=r"yaml-cfg contradicts num-layers-per-virtual-pipeline-stage 2 .* on pipeline"):
+    with pytest.raises(
+        InputError, match=r"yaml-cfg contradicts num-layers-per-virtual-pipeline-stage 2 .* on pipeline"
+    ):
         job(tmp_path, {"a.sh": BY_YAML, "own.yaml": own})
 
 

@@ -174,17 +174,17 @@ def _devices(draft: Draft, keys: Keys, launch: Launch | None, method: str) -> tu
 
 def _model(draft: Draft, keys: Keys, method: str) -> None:
     """Set the model: by its name, or by the sizes of a `model_config`, whose defaults are LitGPT's."""
-    name = keys.word("model_name") or (keys.known_part("checkpoint_dir") or "").rstrip("/")
+    name = keys.word("model_name", "model_config.name") or (keys.known_part("checkpoint_dir") or "").rstrip("/")
     draft.model_name = name.rpartition("checkpoints/")[2] or None
     keys.raw("checkpoint_dir")
     longest = keys.whole("train.max_seq_length", least=1)
     if longest is not None and method != FROM_SCRATCH:
         draft.assume(f"{keys.told('train.max_seq_length')}: the longest sample is taken to have that many tokens")
     draft.seq_len = longest
-    if longest is None and method == FROM_SCRATCH:
-        draft.seq_len = _block_of(draft)
     own = [key for key, value in keys.values.items() if key.startswith("model_config.") and value is not None]
     if not any(key.rpartition(".")[2] in {"n_layer", "n_embd", "n_head"} for key in own):
+        if longest is None and method == FROM_SCRATCH:
+            draft.seq_len = _block_of(draft)
         return
     if "model_config.latent_attention.kv_lora_rank" in keys and draft.question.architecture is None:
         raise draft.refused("model_config.latent_attention is not read: give the model with --model")

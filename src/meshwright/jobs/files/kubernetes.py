@@ -19,6 +19,12 @@ from .notebook import quoted
 
 IS_MANIFEST = re.compile(r"^apiVersion:\s*\S", re.MULTILINE)
 GPU = re.compile(r"(?:nvidia|amd|intel|habana)\.(?:com|ai)/(?:gpu|gaudi|i915|xe)|nvidia\.com/mig-.*")
+SHELLS = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")  # of a shell, which `envsubst` replaces
+COUNTED = re.compile(
+    r"^[ \t-]*[\"']?((?:replicas|completions|parallelism|numNodes|numProcPerNode|nprocPerNode|numOfHosts)"
+    rf"|{GPU.pattern})[\"']?:[ \t]*[\"']?\$\{{?([A-Za-z_]\w*)",
+    re.MULTILINE,
+)
 RANK = re.compile(r"--(node|machine)[-_]rank[= ](\d+)(?=\s|$)")
 REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # Kubernetes's own, replaced before a shell sees the text
 
@@ -28,8 +34,17 @@ def is_kubernetes(text: str) -> bool:
     return IS_MANIFEST.search(text) is not None and re.search(r"^kind:\s*\S", text, re.MULTILINE) is not None
 
 
-def parse_kubernetes(name: str, text: str) -> LauncherManifest:
-    """Return what a manifest runs; InputError where its YAML is broken."""
+def parse_kubernetes(name: str, text: str, variables: Mapping[str, str] = {}) -> LauncherManifest:
+    """Return what a manifest runs; InputError where its YAML is broken, or where a variable counts its pods or GPUs.
+
+    A manifest that counts by variables is a template: `envsubst` puts in the `variables` before Kubernetes sees it.
+    """
+    if COUNTED.search(text):
+        text = SHELLS.sub(lambda match: variables.get(match[1] or match[2], match[0]), text)
+        if left := COUNTED.findall(text):
+            told = " and ".join(f"{key} ${variable}" for key, variable in dict.fromkeys(left))
+            names = " ".join(f"--job {variable}=N" for variable in dict.fromkeys(variable for _, variable in left))
+            raise InputError(f"{name}: {told}: not set in the files: give the file that sets it, or {names}")
     found = LauncherManifest()
     groups: list[tuple[int, int, str]] = []  # pods, GPUs, script
     for part in yaml_parts(text):

@@ -47,6 +47,7 @@ class ScriptOutcome:
     documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     variables: dict[str, str | list[str]] = field(default_factory=dict)
     tasks: tuple[str, ...] = ()  # where the script asks which task of an array it is: that variable, and its values
+    arguments: dict[str, str] = field(default_factory=dict)  # that it reads and is not given, and its words for them
     changed: set[str] = field(default_factory=set)  # names of files that were there before and are changed
 
     def assume(self, text: str) -> None:
@@ -129,10 +130,16 @@ class ScriptState:
         if not PLACES.search(name) and not name.isdecimal():
             self.outcome.assume(f"{name}={shown(default)} (its default in {self.where})")
 
+    def required(self, name: str, told: str) -> str:
+        """Return a mark for a variable that must be set; an argument of the script is asked for."""
+        if name.isdecimal() and len(self.following) == 1:
+            self.outcome.arguments[name] = told or self.outcome.arguments.get(name, "")
+        return unknown(f"${name}")
+
     def unset_read(self, name: str) -> str:
         """Return a mark for a variable that is not set; nothing where it is only compared, which is noted."""
         if not self.testing:
-            return unknown(f"${name}")
+            return self.required(name, "")
         if name.isdecimal():
             self.outcome.assume(f"argument {name} of {self.where} is not given, taken as empty")
         elif not PLACES.search(name):

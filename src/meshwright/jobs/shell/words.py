@@ -41,6 +41,9 @@ class Variables(Protocol):
     def unset_read(self, name: str) -> str:
         """Return what a variable that is not set stands for: a mark, or nothing where it is only compared."""
 
+    def required(self, name: str, told: str) -> str:
+        """Return a mark for a variable without which the script ends (`${NAME:?TOLD}`)."""
+
     def elements(self, name: str) -> dict[str, str]:
         """Return the elements of an array that have names."""
 
@@ -324,7 +327,7 @@ def _changed(
             return
         default = undivided_text(argument, shell, depth + 1)
         if operator[-1] == "?":
-            _add(unknown(f"${name}"), fields, quoted)
+            _add(shell.required(name, default), fields, quoted)
             return
         if operator[-1] == "=":
             shell.assign(name, default)
