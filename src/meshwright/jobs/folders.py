@@ -51,8 +51,7 @@ def file_of_folder(folder: str, gather: Callable[[str], Sources], is_engines: Ca
         what = "start trainings" if starting else "are configurations"
         raise InputError(f"{folder}: is a folder, in which {told} {what}: expected one of them")
     if broken:
-        told, error = next(iter(broken.items()))
-        raise InputError(f"{folder}: is a folder, expected a file; of those in it, {error}")
+        raise InputError(f"{folder}: is a folder, expected a file; of those in it, {next(iter(broken.values()))}")
     told = ", ".join(Path(path).name for path in found) or "none"
     raise InputError(f"{folder}: is a folder, and none of its files starts a training that is known ({told})")
 

@@ -73,7 +73,7 @@ def _named(text: object, slots: Slots) -> Slots | None:
 
 
 def _not_there(flags: Mapping[str, object], slots: Slots) -> str:
-    """Return in words the host, or host and slots, that an option names and a hostfile has not; "" for another fault."""
+    """Return in words the host, or host and slots, that an option names and a hostfile has not, else ""."""
     for name in ("include", "exclude"):
         for part in str(flags.get(name, "")).split("@"):
             if part.strip() and not reasons(part) and _named(part, slots) is None:

@@ -42,15 +42,20 @@ def on_machines(launch: Launch, machines: JobMachines) -> Launch:
 def conflict(launch: Launch) -> str | None:
     """Return in words how a launcher contradicts the nodes that it is started on, None where it does not.
 
-    It does where it counts fewer nodes, or waits for more, or counts fewer ranks in all while it says no nodes.
+    It does where it counts fewer nodes, waits for more, starts more ranks on each than it has GPUs, or counts fewer
+    ranks in all while it says no nodes.
     Sources: `torchrun --nnodes`, huggingface/accelerate:commands/launch.py (--num_processes is of all machines, of
     which there is one by default).
     """
     own, _ = flagged_counts(launch.options)
-    nodes = each_once(launch)
-    most, waits = launch.around.get("chunks") or nodes, own.get("nodes")
+    nodes, tasks = each_once(launch), launch.around.get("tasks")
+    agents = tasks if tasks and tasks[0] > 1 else None  # a loop starts one at a time
+    most, waits = launch.around.get("chunks") or nodes or agents, own.get("nodes")
     if most and waits and waits[0] > most[0]:
         return f"{waits[1]} contradicts {most[1]} (it waits for nodes that are not there)"
+    there, ranks = launch.around.get("per_node"), own.get("per_node")
+    if there and ranks and ranks[0] > there[0]:
+        return f"{ranks[1]} contradicts {there[1]} (a rank needs a GPU of its own)"
     if nodes is None:
         return None
     told = own.get("nodes") or (launch.nodes if launch.launcher == "deepspeed" else None)

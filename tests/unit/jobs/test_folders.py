@@ -1,4 +1,4 @@
-"""Folders in place of a file, templates of manifests, and what a script is not given: the job is found, or asked for."""
+"""Folders in place of a file, templates of manifests, and what a script is not given: found, or asked for."""
 
 import pytest
 

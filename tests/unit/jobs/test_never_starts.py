@@ -21,6 +21,21 @@ def test_agents_that_wait_for_more_nodes_than_srun_starts_are_refused(tmp_path):
         job(tmp_path, {"a.sh": f"#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=1\nsrun {AGENT}"})
 
 
+@pytest.mark.parametrize("starter", ["mpirun -np 3 -npernode 1", "jsrun -n 3 -a 1 -g 4"])
+def test_agents_that_are_fewer_than_the_nodes_that_they_wait_for_are_refused(tmp_path, starter):
+    with pytest.raises(InputError, match="nnodes 6 contradicts np? 3"):
+        job(tmp_path, {"a.sh": f"{starter} {AGENT}"})
+
+
+@pytest.mark.parametrize("asked", ["--gpus-per-node=2", "--gres=gpu:a100:2"])
+def test_more_ranks_than_the_gpus_that_a_script_asks_for_are_refused(tmp_path, asked):
+    script = f"#SBATCH --nodes=6\n#SBATCH {asked}\n#SBATCH --ntasks-per-node=1\nsrun {AGENT}"
+
+    with pytest.raises(InputError, match=r"nproc_per_node 4 contradicts 2 GPUs a node \(a rank needs a GPU of its own"):
+        job(tmp_path, {"a.sh": script})
+    assert job(tmp_path, {"a.sh": script.replace(asked, "--gpus-per-node=8")}).world == 24
+
+
 def test_an_agent_that_srun_starts_on_one_node_of_several_waits_for_the_others_in_peace(tmp_path):
     loop = f'for i in 0 1 2 3 4 5; do\n  srun -N 1 -n 1 -w "n$i" {AGENT.strip()} --node_rank $i &\ndone\nwait\n'
 
@@ -34,9 +49,19 @@ def test_ranks_of_a_node_are_those_that_mpi_is_told(tmp_path, flag):
     assert (found.world, found.gpus_per_node) == (12, 4)
 
 
-@pytest.mark.parametrize("shell", ["oarsh", "rsh", "ssh"])
+HOSTS = [
+    "oarsh $n",
+    "rsh $n",
+    "ssh $n",
+    "sshpass -f word ssh $n",
+    "pssh -i -h $OAR_NODEFILE -t 0",
+    "parallel-ssh -H $n",
+]
+
+
+@pytest.mark.parametrize("shell", HOSTS)
 def test_a_command_in_the_words_of_another_host_is_read(tmp_path, shell):
-    loop = f'for n in $(sort -u $OAR_NODEFILE); do\n  {shell} $n "cd $PWD && {AGENT.strip()}" &\ndone\nwait\n'
+    loop = f'for n in $(sort -u $OAR_NODEFILE); do\n  {shell} "cd $PWD && {AGENT.strip()}" &\ndone\nwait\n'
 
     assert job(tmp_path, {"a.oar": loop}).world == 24
 

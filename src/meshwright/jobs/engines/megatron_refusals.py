@@ -103,7 +103,7 @@ def _check_rings(draft: Draft, keys: Keys) -> None:
 
 
 def _check_virtual(draft: Draft, keys: Keys) -> None:
-    """Raise InputError for virtual stages of two ranks whose transfers do not overlap; a YAML takes none on two ranks."""
+    """Raise InputError for virtual stages on two ranks without transfers that overlap, or by a YAML of arguments."""
     if draft.get("pp") != 2 or "vpp" not in draft.degrees:
         return
     apart = next((name for name in ("no-overlap-p2p-communication", "yaml-cfg") if _is_on(keys, name)), None)

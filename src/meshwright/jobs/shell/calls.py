@@ -12,8 +12,10 @@ PYTHON = re.compile(r"python[\d.]*$")
 LAUNCHERS = frozenset({"torchrun", "deepspeed", "accelerate"})
 RUN_TRAIN = "run_train.sh"  # torchtitan's launcher, which is known where it is not at hand
 OF_ONE_HOST = frozenset({"ssh", "oarsh", "rsh"})  # whose first word is the host
-OTHER_HOSTS = OF_ONE_HOST | {"pdsh", "clush"}  # commands that run a text on other machines
+OF_MANY_HOSTS = frozenset({"pssh", "parallel-ssh"})  # by a file of them
+OTHER_HOSTS = OF_ONE_HOST | OF_MANY_HOSTS | {"pdsh", "clush"}  # commands that run a text on other machines
 WITH_VALUE = re.compile(r"-[bcDEeFIiJLlmOopQRSWwx]$|--(?:user|fanout)$")  # options of theirs that a word follows
+WITH_VALUE_OF_MANY = re.compile(r"-[hHlptoexO]$|--(?:hosts?|user|par|timeout|outdir|errdir|option)$")
 HANDED = re.compile(r"(?:-e|--env|-x)=?|--env=(?P<own>.+)")  # options that hand a variable to what is started
 
 
@@ -55,6 +57,8 @@ def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]
         if any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags):
             rest = list(fields[place + 1 + len(flags) :])
             return (tuple(fields[:place]), rest[0], rest[2:]) if rest else None
+    if fields[0].rpartition("/")[2] == "sshpass" and "ssh" in fields:
+        fields = fields[list(fields).index("ssh") :]
     if fields[0].rpartition("/")[2] in OTHER_HOSTS and (text := _on_hosts(fields)):
         return (), text, []
     flags_of_text = {"--wrap"} if fields[0].rpartition("/")[2] == "sbatch" else {"--command", "--COMMAND"}
@@ -69,10 +73,11 @@ def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]
 
 def _on_hosts(fields: Sequence[str]) -> str:
     """Return the text that `ssh HOST TEXT` runs there, empty where it opens a session or forwards ports."""
-    place = 1
+    place, name = 1, fields[0].rpartition("/")[2]
+    with_value = WITH_VALUE_OF_MANY if name in OF_MANY_HOSTS else WITH_VALUE
     while place < len(fields) and fields[place].startswith("-"):
-        place += 2 if WITH_VALUE.match(fields[place]) else 1
-    named_by_option = fields[0].rpartition("/")[2] not in OF_ONE_HOST
+        place += 2 if with_value.match(fields[place]) else 1
+    named_by_option = name not in OF_ONE_HOST
     return " ".join(fields[place if named_by_option else place + 1 :])
 
 
