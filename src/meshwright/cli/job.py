@@ -41,7 +41,7 @@ WRITES = {
 def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
     """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
     from ..jobs.draft import JobOptions
-    from ..jobs.job import missing, understood
+    from ..jobs.job import missing
     from ..jobs.read import read_job
     from ..workload.models import load_model
 
@@ -60,8 +60,7 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
     )
     job = read_job(question.files, added)
     if job.asked:
-        told = [f"read so far: {known}"] if (known := understood(job)) else []
-        raise InputError("; ".join([f"{job.where}: {missing(job)}", *told, *job.notes]))
+        raise InputError("; ".join([f"{job.where}: {missing(job)}{_so_far(job)}", *job.notes]))
     return job
 
 
@@ -97,8 +96,12 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         weights=job.weights,
         loss=job.loss,
     )
+    try:
+        whole = setting_of(request, catalogue)
+    except InputError as error:
+        raise InputError(f"{error}{_so_far(job)}") from None
     setting = replace(
-        setting_of(request, catalogue),
+        whole,
         routed_once=job.routed_once,
         half_sums=job.half_sums,
         modules=job.modules,
@@ -111,17 +114,26 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
     return setting
 
 
+def _so_far(job: "Job") -> str:
+    """Return what is known of a job that is not priced, behind what is missing; "" for nothing."""
+    from ..jobs.job import understood
+
+    return f"; read so far: {known}" if (known := understood(job)) else ""
+
+
 def _cluster(job: "Job", asked: str | None, catalogue: "Catalogue") -> str:
     """Return the cluster that is asked for, else the node type that the files name; InputError where there is none."""
     if asked is not None:
         return asked
     expected = "--cluster: expected a node type of the catalogue or a file"
     if job.machines is None:
-        raise InputError(f"{expected}, such as --cluster dgx-h100")
+        raise InputError(f"{expected}, such as --cluster dgx-h100{_so_far(job)}")
     try:
         found = catalogue.node_key(job.machines)
     except InputError as error:
-        raise InputError(f"{expected}: {job.files[0]} says of its machines {job.machines} alone; {error}") from None
+        raise InputError(
+            f"{expected}: {job.files[0]} says of its machines {job.machines} alone; {error}{_so_far(job)}"
+        ) from None
     say(f"note: --cluster {found}, since {job.files[0]} runs on {job.machines}", err=True)
     return found
 

@@ -147,7 +147,7 @@ WHY = {
 
 
 def understood(job: Job) -> str:
-    """Return in words what the files say of a job of which something is missing: ranks, layout, batch; "" for none."""
+    """Return in words what the files say of a job of which something is missing: model, ranks, layout, batch."""
     default = msgspec.to_builtins(Layout())
     layout = {
         key: value
@@ -157,7 +157,8 @@ def understood(job: Job) -> str:
     batch = None if job.global_batch is None else f"{counted(job.global_batch, 'sequence')} a step"
     tokens = None if job.seq_len is None else f"{job.seq_len:,} tokens a sequence"
     ranks = None if job.world is None else counted(job.world, "GPU")
-    told = [ranks, *(f"{key}={value}" for key, value in layout.items()), batch, tokens, job.precision]
+    name = None if job.architecture is None else job.model_name or job.architecture.name
+    told = [name, ranks, *(f"{key}={value}" for key, value in layout.items()), batch, tokens, job.precision]
     return ", ".join(filter(None, told))
 
 

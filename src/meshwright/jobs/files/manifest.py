@@ -37,7 +37,7 @@ class JobMachines:
     total: int | None = None  # GPUs of all nodes together
     starts_ranks: bool = False  # whether the launcher itself starts a process for each GPU
     type: str | None = None  # an instance type, or an accelerator, as the manifest names it
-    rank: str = ""  # the variable with the rank of a node that the command asks, of those that the launcher sets
+    rank: str = ""  # the launcher's variable with the rank of a node, where the command asks it
 
 
 @dataclass(slots=True)
