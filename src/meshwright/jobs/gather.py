@@ -299,6 +299,7 @@ def _hydra(program: PythonProgram, sources: Sources, walk: Walk) -> Callable[[st
             return None
         found, assumed = compose(name, words, find, walk.variables)
         walk.assumed += assumed
+        walk.composed = found
         inside = root.resolve()
         sources.documents = [
             one for one in sources.documents if not (one.path and Path(one.path).resolve().is_relative_to(inside))

@@ -53,6 +53,18 @@ def test_words_of_the_command_choose_groups_and_set_values(tmp_path):
     assert (found.global_batch, found.seq_len) == (1 * 4 * 8, 512)
 
 
+def test_the_one_length_of_a_tree_is_that_of_a_sequence_where_the_program_hands_it_on(tmp_path):
+    program = PROGRAM.replace(', model_max_length=cfg["length"]', "")
+    main = TREE["settings/main.yaml"].replace("length: 2048", "data: {block_size: 1536}")
+
+    found = run(tmp_path, **{"tune.py": program, "settings/main.yaml": main})
+
+    assert found.seq_len == 1536
+    assert "sequences of 1536: a length in Hydra's tree in tune.py" in found.assumed
+    two = main.replace("block_size: 1536", "block_size: 1536, max_length: 512")
+    assert run(tmp_path, **{"tune.py": program, "settings/main.yaml": two}).seq_len is None
+
+
 NEMO = """trainer: {devices: 8, num_nodes: 1, precision: bf16}
 model: {micro_batch_size: 1, global_batch_size: 8, encoder_seq_length: 512, tensor_model_parallel_size: 1}
 """

@@ -17,7 +17,7 @@ from .megatron import set_waits, world_of
 from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .own_flags import own_checkpoints, own_degrees
 from .swift import SWIFT_HARMLESS, is_swifts
-from .trainers import AXOLOTL_HARMLESS, TRAINER
+from .trainers import AXOLOTL_HARMLESS, LENGTHS, TRAINER
 from .verl import HARMLESS as VERL_HARMLESS
 
 HARMLESS = (
@@ -47,7 +47,6 @@ SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 
 NUMBERED = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 MODELS = ("model_name_or_path", "model_name", "config_name", "model", "model_id", "base_model", "model_path")
 BATCH = "--job per_device_train_batch_size=N"
-LENGTHS = ("max_seq_length", "max_seq_len", "block_size", "cutoff_len", "model_max_length", "max_length", "seq_length")
 
 
 def read(sources: Sources, question: JobOptions) -> Job:

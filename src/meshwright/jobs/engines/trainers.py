@@ -48,6 +48,8 @@ AXOLOTL_HARMLESS = (
     r"axolotl\.(?:plugins|save_first_step|use_tensorboard|use_wandb|use_mlflow|special_tokens|loss_watchdog.*|local_rank)",
 )
 # names that TrainingArguments, or a script on them, has and a program with flags of its own has not
+# of a sequence, by the names that programs on Hugging Face give it
+LENGTHS = ("max_seq_length", "max_seq_len", "block_size", "cutoff_len", "model_max_length", "max_length", "seq_length")
 TRAINER = frozenset(
     {
         *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "output_dir"),

@@ -24,6 +24,7 @@ class Walk:
     flags: Mapping[str, Any] = field(default_factory=dict)  # that the program is started with, under their long names
     taken: dict[str, bool] = field(default_factory=dict)  # of the flags that it reads, whether a value follows
     tree: Callable[[str, str], PythonCall | None] | None = None  # Hydra's configuration, by its folder and its name
+    composed: PythonCall | None = None  # that configuration, where the program asks for it
     calls: list[PythonCall] | None = None  # in the order in which they are made, where a program is followed
 
     def assume(self, text: str) -> None:

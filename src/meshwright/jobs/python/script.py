@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ..engines.trainers import trl_settings
+from ..engines.trainers import LENGTHS, trl_settings
 from ..shell.marks import unknown
 from .calls import Walk
 from .imports import package_of
 from .static import PythonModule
-from .values import Opaque, PythonCall
+from .values import Opaque, PythonCall, flattened
 
 TRAINS = frozenset({"train", "pretrain", "finetune"})
 STARTS = frozenset({"run", "add"})  # of NeMo-Run, with a recipe
@@ -27,7 +27,7 @@ ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConf
 # packages whose classes of these names are Hugging Face's own, or made of them
 TRANSFORMERS = frozenset({"transformers", "trl", "unsloth", "alignment", "llamafactory", "swift", "axolotl"})
 MESH = "ParallelismConfig"  # of Accelerate, handed to TrainingArguments
-LENGTHS = frozenset({"max_length", "max_seq_length"})  # of a sequence, in TRL's releases
+OF_TRL = frozenset({"max_length", "max_seq_length"})  # lengths of a sequence, in its releases
 FROM_HUB = ("from_pretrained", "from_config")
 UNSLOTH = re.compile(r"(?:^|\.)Fast(?:Language|Vision)?Model\.")
 
@@ -140,8 +140,9 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
         ("the max_seq_length of Unsloth's loader", _unsloths_length(calls)),
         ("the max_length of the tokenizer", _length(module)),
         ("the model_max_length of the tokenizer", _tokenizer_length(calls)),
+        ("a length in Hydra's tree", _length_of_tree(walk)),
     ):
-        if not found.keys() & LENGTHS and length is not None:
+        if not found.keys() & OF_TRL and length is not None:
             found["max_length"] = length
             walk.assume(f"sequences of {length}: {told} in {where}")
     if any(call.last == "gradient_checkpointing_enable" for call in calls):
@@ -158,6 +159,13 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
         elif (ranks := _rays_workers(call)) is not None:
             found |= {"num_machines": None, "num_processes": ranks}  # Ray spreads them as it likes
     return found
+
+
+def _length_of_tree(walk: Walk) -> int | None:
+    """Return the one length of a sequence that Hydra's tree has, None where it has none or several."""
+    values = flattened(walk.composed) if walk.composed is not None else {}
+    found = {value for key, value in values.items() if key.rpartition(".")[2] in LENGTHS and type(value) is int}
+    return found.pop() if len(found) == 1 else None
 
 
 def _rays_workers(call: PythonCall) -> int | None:
