@@ -235,7 +235,7 @@ def _asked_gpus(words: Sequence[str], one: Started) -> dict[str, Count]:
         gpus, told = as_whole(flags_of(words[: list(words).index("--")]).get("gpus")), "gpus {}"
     else:
         gpus, told = as_whole(one.variables.get("SLURM_GPUS_PER_NODE")), "{} GPUs a node"
-    return {"per_node": (gpus, told.format(gpus))} if gpus else {}
+    return dict.fromkeys(("per_node", "gpus"), (gpus, told.format(gpus))) if gpus else {}
 
 
 def _of_run_train(program: str, one: Started) -> list[str]:

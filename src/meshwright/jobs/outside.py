@@ -34,7 +34,10 @@ def on_machines(launch: Launch, machines: JobMachines) -> Launch:
         found["per_node"] = (gpus, machines.told[1])
     if not found and machines.total:
         found["world"] = (machines.total, f"{machines.total} GPUs")
-    around = {**found, **({"rank": (0, machines.rank)} if machines.rank else {}), **launch.around}
+    more: dict[str, Count] = {"rank": (0, machines.rank)} if machines.rank else {}
+    if gpus and not machines.starts_ranks:  # which counts processes
+        more["gpus"] = (gpus, machines.told[1])
+    around = {**found, **more, **launch.around}
     rest = [doubt for doubt in launch.unknown if not any(is_count(doubt, key) for key in found)]
     return replace(launch, counts={**found, **launch.counts}, unknown=tuple(rest), around=around)
 
@@ -53,7 +56,7 @@ def conflict(launch: Launch) -> str | None:
     most, waits = launch.around.get("chunks") or nodes or agents, own.get("nodes")
     if most and waits and waits[0] > most[0]:
         return f"{waits[1]} contradicts {most[1]} (it waits for nodes that are not there)"
-    there, ranks = launch.around.get("per_node"), own.get("per_node")
+    there, ranks = launch.around.get("gpus"), own.get("per_node")
     if there and ranks and ranks[0] > there[0]:
         return f"{ranks[1]} contradicts {there[1]} (a rank needs a GPU of its own)"
     if nodes is None:

@@ -135,6 +135,34 @@ def test_virtual_stages_on_two_ranks_need_transfers_that_overlap(tmp_path):
         job(tmp_path, {"a.sh": f"torchrun --nproc_per_node 8 pretrain_gpt.py {words} --no-overlap-p2p-communication\n"})
 
 
+MACHINES = {
+    "compose.yaml": "services:\n  a:\n    image: i\n    command: START\n"
+    "    deploy: {resources: {reservations: {devices: [{count: COUNT}]}}}\n",
+    "a.yml": "$schema: commandJob\ncommand: START\ndistribution: {type: pytorch, process_count_per_instance: COUNT}\n",
+    "sky.yaml": "run: START\nresources: {accelerators: {A100: COUNT}}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "fits"),
+    [
+        ("compose.yaml", "all", True),
+        ("compose.yaml", "2", False),
+        ("a.yml", "1", True),  # one process on each node, which starts the ranks
+        ("sky.yaml", "8", True),
+        ("sky.yaml", "1", False),
+    ],
+)
+def test_ranks_are_held_against_the_gpus_of_a_manifest_and_not_against_its_processes(tmp_path, name, count, fits):
+    text = MACHINES[name].replace("START", f"torchrun --nproc_per_node 4 {TRAINER}").replace("COUNT", count)
+
+    if fits:
+        assert job(tmp_path, {name: text}).world == 4
+        return
+    with pytest.raises(InputError, match=rf"nproc_per_node 4 contradicts {count} GPUs? a node"):
+        job(tmp_path, {name: text})
+
+
 DSTACK = """type: task
 nodes: 2
 commands:

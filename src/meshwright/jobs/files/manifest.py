@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from ...units import counted
 from ..documents import MAX_BYTES, load_document
 from ..keys import as_whole
 from .notebook import quoted
@@ -200,8 +201,8 @@ def _jobs(data: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[ManifestKin
 def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: LauncherManifest) -> None:
     """Add the script, the files and the machines of one manifest."""
     command = _filled(_command(_at(data, kind.command), lines=not kind.of_host), data)
-    counted = _at(data, kind.nodes)
-    nodes = as_whole(counted) if counted is not None else None if kind.total or kind.of_host else 1
+    asked_nodes = _at(data, kind.nodes)
+    nodes = as_whole(asked_nodes) if asked_nodes is not None else None if kind.total or kind.of_host else 1
     gpus = _first(data, kind.gpus)
     total = _first(data, kind.total) or (nodes * gpus if nodes and gpus else None)
     if nodes and kind.total and total and not total % nodes:
@@ -221,7 +222,7 @@ def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: Launcher
     for part, path in kind.files:
         if isinstance(inner := _at(data, part), Mapping):
             found.files[path] = yaml.safe_dump(dict(inner), sort_keys=False)
-    told = f"{kind.nodes.rpartition('.')[2]} {nodes} ({name})", f"{gpus} GPUs a node ({name})"
+    told = f"{kind.nodes.rpartition('.')[2]} {nodes} ({name})", f"{counted(gpus, 'GPU')} a node ({name})"
     starts = kind.starts_ranks and gpus is not None
     named = next(filter(None, (machine_name(_at(data, key)) for key in kind.machine)), None)
     ranks = (key for key, value in kind.sets if value == "0")
@@ -274,7 +275,7 @@ def _variables(value: Any) -> dict[str, str]:
 
 
 def gpu_count(value: Any) -> int | None:
-    """Return the GPUs of a node by a request for them; None where it leaves open how many.
+    """Return the GPUs of a node by a request for them; None where it leaves open how many, or asks for all.
 
     8, "H100:8", "80GB:8", {"H100": 8}, {"name": "H100", "count": 8}, or several of one count to choose from.
     """
@@ -286,6 +287,8 @@ def gpu_count(value: Any) -> int | None:
             return gpu_count(value.get("count", 1))
         return gpu_count(list(value.values()))
     parts = [part.strip() for part in str(value).split(":")]
+    if parts[-1].lower() == "all":  # of Docker
+        return None
     if any(".." in part and not re.search(r"[A-Za-z]", part) for part in parts):
         return None
     numbers = [part for part in parts if re.fullmatch(r"\d{1,6}(?:\.\d+)?", part)]
