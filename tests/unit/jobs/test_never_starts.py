@@ -43,7 +43,7 @@ def test_an_agent_that_srun_starts_on_one_node_of_several_waits_for_the_others_i
 
 
 @pytest.mark.parametrize("flag", ["-N 4", "-npernode 4", "-ppn 4", "--map-by ppr:4:node:PE=8"])
-def test_ranks_of_a_node_are_those_that_mpi_is_told(tmp_path, flag):
+def test_ranks_of_a_node_are_as_mpi_is_told(tmp_path, flag):
     found = job(tmp_path, {"a.sh": f"mpirun -np 12 {flag} python pretrain_gpt.py {MEGATRON} --global-batch-size 24\n"})
 
     assert (found.world, found.gpus_per_node) == (12, 4)
