@@ -121,6 +121,21 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return self.nics * self.nic_bandwidth_bytes_per_s
 
     @property
+    def nic_ports(self) -> int:
+        """Ways of its GPUs to the network: NICs that serve one GPU are one, as libraries stripe each message over them."""
+        return min(self.nics, self.gpus)
+
+    @property
+    def port_bandwidth_bytes_per_s(self) -> float:
+        """Rate of one of its ways to the network."""
+        return self.node_bandwidth_bytes_per_s / max(1, self.nic_ports)
+
+    def port_name(self, port: int) -> str:
+        """Return "NIC2", or "NIC8-11" of NICs that are one way."""
+        first, after = (at * self.nics // self.nic_ports for at in (port, port + 1))
+        return f"NIC{first}" if after - first == 1 else f"NIC{first}-{after - 1}"
+
+    @property
     def nic_path_bytes_per_s(self) -> float | None:
         """Rate of one GPU towards its NICs: of its PCIe link, or of all ports where they are on the chip itself."""
         return self.node_bandwidth_bytes_per_s if self.nic_kind == "ici" else self.host_bandwidth_bytes_per_s

@@ -135,24 +135,24 @@ class NodesTopology:
         return np.where(self._joined[pair], self._peer + pair, NOWHERE) if len(src) else pair
 
     def _outside(self, named: list[tuple[str, NodeGroup]]) -> Ports:
-        """Add the NICs, and return where they sit."""
-        nics = ints([group.nics for _, group in named])
-        first = np.concatenate([[0], np.cumsum(nics)]).astype(np.int64)
-        node = np.repeat(np.arange(len(named)), nics)
-        rate = np.repeat([group.nic_bandwidth_bytes_per_s for _, group in named], nics)
+        """Add the NICs, those that serve one GPU as one port, and return where they sit."""
+        counts = ints([group.nic_ports for _, group in named])
+        first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        node = np.repeat(np.arange(len(named)), counts)
+        rate = np.repeat([group.port_bandwidth_bytes_per_s for _, group in named], counts)
         if len(named) > 1:
             self._missing([g for _, g in named if g.nic_latency_s is None][:1], "latency of the NICs")
         latency = next((g.nic_latency_s for _, g in named if g.nic_latency_s is not None), None)
         half = None if latency is None else latency / 2
 
         def name(i: int) -> str:
-            return f"node{node[i]}/NIC{i - first[node[i]]}"
+            return f"node{node[i]}/{named[node[i]][1].port_name(i - int(first[node[i]]))}"
 
         self._nic_out = self._links.add(rate, half, lambda i: f"{name(i)}>fabric")
         self._nic_in = self._links.add(rate, half, lambda i: f"fabric>{name(i)}")
         gpus = ints([group.gpus for _, group in named])
-        mine = first[self._node] + self._place * nics[self._node] // gpus[self._node]
-        self._nic = np.where(nics[self._node] > 0, mine, NOWHERE)
+        mine = first[self._node] + self._place * counts[self._node] // gpus[self._node]
+        self._nic = np.where(counts[self._node] > 0, mine, NOWHERE)
         return Ports(node=node, place=np.arange(len(node)) - first[node], rate_bytes_per_s=rate, nodes=len(named))
 
     def _missing(self, groups: list[NodeGroup], what: str) -> None:

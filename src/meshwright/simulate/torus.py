@@ -1,7 +1,7 @@
 """Torus: every node has a router with two links along each dimension (one where the side is 2).
 
-Dimension order: a message goes all its way along the first dimension, the shorter way round (upwards if both are as
-long), then along the next.
+Dimension order: a message goes all its way along the first dimension, the shorter way round, then along the next. Where
+both ways round are as long, every second node sends upwards and the others downwards, so that both carry as much.
 """
 
 import numpy as np
@@ -46,7 +46,7 @@ class Torus:
         columns = []
         for axis, side in enumerate(self._sides):
             ahead = (there[axis] - here[axis]) % side
-            down = ahead * 2 > side
+            down = ahead * 2 + here[axis] % 2 > side
             hops = np.where(down, side - ahead, ahead)
             for hop in range(int(hops.max(initial=0))):
                 node = np.ravel_multi_index(tuple(here), self._sides)

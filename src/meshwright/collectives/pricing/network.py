@@ -70,7 +70,7 @@ class HostsNetwork:
     """Hosts with equal ranks: any two ranks are one link apart, and links between hosts pass the hosts' NICs.
 
     A rank sends and receives at once at the rate of its link inside the host; rank r of a host uses its NIC number
-    r * nics // ranks_per_host. With `shared_bytes_per_s`, all messages inside one host share that rate too.
+    r * nics // ranks_per_host, or all of its own where there are more NICs than ranks. With `shared_bytes_per_s`, all messages inside one host share that rate too.
     """
 
     ranks: int
@@ -89,8 +89,8 @@ class HostsNetwork:
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.ranks_per_host < 1 or self.ranks % self.ranks_per_host:
             raise InputError(f"network: {self.ranks} ranks do not fill hosts of {self.ranks_per_host}")
-        if not 1 <= self.nics <= self.ranks_per_host:
-            raise InputError(f"network: expected 1 to {self.ranks_per_host} NICs a host, got {self.nics}")
+        if self.nics < 1:
+            raise InputError(f"network: expected at least 1 NIC a host, got {self.nics}")
         if min(self.inside.bandwidth_bytes_per_s, self.between.bandwidth_bytes_per_s) <= 0:
             raise InputError("network: rates must be positive")
 
@@ -103,7 +103,7 @@ class HostsNetwork:
     def capacities(self) -> Sequence[float]:
         """Ports out of and into each rank, NICs out of and into each host, and what each host shares."""
         ports = [self.inside.bandwidth_bytes_per_s] * (2 * self.ranks)
-        nics = [self.between.bandwidth_bytes_per_s] * (2 * self.hosts * self.nics)
+        nics = [self.between.bandwidth_bytes_per_s * self.nics / self._nic_ports] * (2 * self.hosts * self._nic_ports)
         return ports + nics + [self.shared_bytes_per_s or float("inf")] * self.hosts
 
     def route(self, src: int, dst: int) -> Route:
@@ -113,14 +113,19 @@ class HostsNetwork:
             ports = (src, self.ranks + dst)
             if self.shared_bytes_per_s is None:  # nothing to queue for
                 return Route(self.inside.latency_s, ports)
-            return Route(self.inside.latency_s, (*ports, 2 * self.ranks + 2 * self.hosts * self.nics + here))
+            return Route(self.inside.latency_s, (*ports, 2 * self.ranks + 2 * self.hosts * self._nic_ports + here))
         out = 2 * self.ranks + self._nic(src)
-        into = 2 * self.ranks + self.hosts * self.nics + self._nic(dst)
+        into = 2 * self.ranks + self.hosts * self._nic_ports + self._nic(dst)
         return Route(self.between.latency_s, (out, into))
 
     def _nic(self, rank: int) -> int:
         host, place = divmod(rank, self.ranks_per_host)
-        return host * self.nics + place * self.nics // self.ranks_per_host
+        return host * self._nic_ports + place * self._nic_ports // self.ranks_per_host
+
+    @property
+    def _nic_ports(self) -> int:
+        """NICs that serve one rank are one port, as in NodeGroup."""
+        return min(self.nics, self.ranks_per_host)
 
 
 def uniform(ranks: int, latency_s: float, bandwidth_bytes_per_s: float, **more: float) -> HostsNetwork:
