@@ -31,7 +31,7 @@ from ..units import counted, format_rate, format_time, parse_bytes, parse_latenc
 from .collectives_nccl import price_like
 from .collectives_trips import round_trips
 from .help_format import Brief, Listing
-from .named_cluster import explicit_links, named_cluster, unknown_latencies
+from .named_cluster import named_cluster, unknown_latencies
 from .prose import say
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -370,10 +370,15 @@ def _network(
         raise InputError("expected one of --cluster NAME and --rate RATE")
     latency_s = None if alpha is None else parse_latency(alpha)
     if cluster is not None:
+        from ..simulate.nodes import NodesTopology
+        from ..simulate.topology import TopologyNetwork
+
         found = named_cluster(cluster, ranks)
         for what in unknown_latencies(found) if latency_s is None else ():
             say(f"note: the latency of the {what} is not known: counted as 0 (--alpha gives one)", err=True)
-        return network_of(explicit_links(found), ranks, latency_s=latency_s)
+        if not found.groups:
+            return network_of(found, ranks, latency_s=latency_s)
+        return TopologyNetwork(NodesTopology(found, ranks), latency_s)
     if latency_s is None:
         raise InputError("--alpha: expected a latency such as 5us beside --rate")
     bandwidth = parse_rate(str(rate))

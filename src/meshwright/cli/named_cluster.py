@@ -25,26 +25,6 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     return catalogue_cluster(catalogue, name, gpus=rounded, fabric=fabric, **changes)  # type: ignore[arg-type]
 
 
-def explicit_links(cluster: Cluster) -> Cluster:
-    """Return the cluster with its devices and links one by one; latencies that are not known are 0, as in `simulate`.
-
-    The latencies of GPU links and NICs are of whole messages: the links of a node between GPU and NIC add none. NICs
-    that serve one GPU are one, for a message takes one way through links.
-    """
-    from msgspec.structs import replace
-
-    from ..cluster.expand import expanded
-
-    if not cluster.groups:
-        return cluster
-    ports = [
-        replace(group, nics=group.nic_ports, nic_bandwidth_bytes_per_s=group.port_bandwidth_bytes_per_s)
-        for group in cluster.groups
-    ]
-    found = expanded(replace(cluster, groups=tuple(ports)))
-    return replace(found, links=tuple(replace(x, latency_s=x.latency_s or 0.0) for x in found.links))
-
-
 def unknown_latencies(cluster: Cluster) -> list[str]:
     """Return what of a cluster of nodes has no latency."""
     inside = [g.type for g in cluster.groups if g.gpus > 1 and g.gpu_latency_s is None]

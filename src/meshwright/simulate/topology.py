@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..collectives.pricing.network import Network
+from ..collectives.pricing.network import Network, Route
 from ..errors import InputError, nearest
 from .arrays import Floats, Ints, Lists, ints, starts
 
@@ -133,6 +134,40 @@ class PricedNetwork:
     def not_modelled(self) -> tuple[str, ...]:
         """Nothing: a network without a figure is refused."""
         return ()
+
+
+@dataclass(frozen=True, eq=False)
+class TopologyNetwork:
+    """A topology as a Network, so that prices take the ways that simulations take; its links are the resources."""
+
+    topology: Topology
+    latency_s: float | None = None  # of every message; None: what its links say
+    message_s: float = 0.0
+    crowding_s: float = 0.0
+    turn_s: float = 0.0
+    burst_s: float = 0.0
+    reduce_bytes_per_s: float | None = None
+    copy_s: float = 0.0
+    _routes: dict[tuple[int, int], Route] = field(init=False, default_factory=dict, repr=False)
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.topology.ranks
+
+    @cached_property
+    def capacities(self) -> Sequence[float]:
+        """Each link."""
+        rates: list[float] = self.topology.capacity_bytes_per_s.tolist()
+        return rates
+
+    def route(self, src: int, dst: int) -> Route:
+        """Return the way of a message."""
+        if (src, dst) not in self._routes:
+            one = self.topology.ways(ints([src]), ints([dst]), self.topology.capacity_bytes_per_s)
+            latency_s = float(one.latency_s[0]) if self.latency_s is None else self.latency_s
+            self._routes[src, dst] = Route(latency_s, tuple(one.links.items.tolist()))
+        return self._routes[src, dst]
 
 
 def find_links(topology: Topology, names: Sequence[str]) -> dict[str, Ints]:

@@ -148,7 +148,7 @@ class GraphNetwork:
     devices: tuple[str, ...]
     links: tuple[Link, ...]
     ends: frozenset[str] = frozenset()  # devices that pass nothing on, such as GPUs
-    latency_s: float | None = None  # of a message, for links that do not say
+    latency_s: float | None = None  # of every message; None: what the links say
     message_s: float = 0.0
     crowding_s: float = 0.0
     turn_s: float = 0.0
@@ -198,13 +198,13 @@ class GraphNetwork:
         raise InputError(f"cluster: no route from {start} to {end}")
 
     def _latency_s(self, resources: tuple[int, ...]) -> float:
+        if self.latency_s is not None:
+            return self.latency_s
         known = [self.links[r // 2].latency_s for r in resources]
-        if None not in known:
-            return sum(latency for latency in known if latency is not None)
-        if self.latency_s is None:
+        if None in known:
             link = self.links[resources[known.index(None)] // 2]
             raise InputError(f"cluster: link {link.a}-{link.b} has no latency_s; give one for all messages (--alpha)")
-        return self.latency_s
+        return sum(latency for latency in known if latency is not None)
 
 
 def network_of(
