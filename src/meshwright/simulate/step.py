@@ -33,7 +33,7 @@ def simulate_step(
 ) -> Timeline:  # fmt: skip
     """Return the timeline of one step: one rank of each pipeline rank, and of each replica that differs.
 
-    `stragglers`: rank to how many times longer it computes. Raises InputError for a layout that the topology cannot
+    Of ranks that wait for each other in every layer, the slowest is the one. `stragglers`: rank to how many times longer it computes. Raises InputError for a layout that the topology cannot
     hold, a pipeline schedule that does not fit, and a cut link on the way.
     """
     return _Step(program, topology, costs or Costs(), disturbance or Disturbance(), dict(stragglers or {})).timeline()
@@ -41,7 +41,7 @@ def simulate_step(
 
 @dataclass
 class _Lane:
-    """One rank that stands for its tensor-parallel group (and for all replicas that are like it)."""
+    """One rank that stands for its tensor-parallel group, a straggler if it has one, and for all replicas like it."""
 
     rank: int
     slowness: float
@@ -111,9 +111,9 @@ class _Step:
             kinds, first, members = np.unique(table, axis=0, return_index=True, return_counts=True)
         lanes = []
         for kind, replica, count in zip(kinds, first, members, strict=True):
-            ranks = [
-                int(np.flatnonzero((place["dp"] == replica) & (place["pp"] == stage))[0]) for stage in range(layout.pp)
-            ]
+            groups = [np.flatnonzero((place["dp"] == replica) & (place["pp"] == stage)) for stage in range(layout.pp)]
+            member = int(slowness[np.array(groups)].max(axis=0).argmax())  # the same of each: pipeline ranks are peers
+            ranks = [int(group[member]) for group in groups]
             width = int(count) * layout.tp * layout.cp
             lanes.append([self._lane(rank, float(kind[s]), width) for s, rank in enumerate(ranks)])
         return lanes

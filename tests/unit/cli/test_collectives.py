@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from meshwright.cli import run_command
+from meshwright.cli.named_cluster import named_cluster
 from meshwright.collectives.catalogue import algorithm_names, build_schedule
 from meshwright.collectives.schedules.schedule import COLLECTIVES, Schedule
+from meshwright.simulate.collective import simulate_collective
+from meshwright.simulate.nodes import NodesTopology
+from meshwright.simulate.problem import Costs
+from meshwright.simulate.traffic import named_traffic
 
 MSCCL = Path(__file__).parents[1] / "collectives" / "msccl"
 
@@ -102,6 +107,19 @@ def test_price_sorts_the_algorithms_by_time(meshwright):
     assert code == 0
     assert small[0].split()[1] == "one_shot"
     assert [line.split()[1] for line in large][-2:] == ["parameter_server", "naive"]
+
+
+@pytest.mark.parametrize("alpha", [(), ("--alpha", "40us")])
+@pytest.mark.parametrize("node", ["dgx-h100", "aws-p5", "tpu-v4"])
+def test_price_on_nodes_of_the_catalogue_is_what_simulate_finds(meshwright, node, alpha):
+    (price,) = json.loads(
+        meshwright("price", "ring", "--ranks", 16, "--bytes", "1MiB", "--cluster", node, "--json", *alpha)[1]
+    )
+    found = named_traffic("all_reduce", "ring", 16)
+    topology = NodesTopology(named_cluster(node, 16), 16)
+    costs = Costs(latency_s=40e-6 if alpha else None)
+
+    assert price["time_s"] == pytest.approx(simulate_collective(found, topology, 2**20, costs=costs).result.time_s)
 
 
 def test_price_of_one_schedule_on_hosts_and_on_a_cluster_file(meshwright, tmp_path):

@@ -29,6 +29,12 @@ def test_a_program_of_msccl_tools_is_proved(path):
     assert schedule.scratch == 0
 
 
+def test_the_first_runtime_spells_reduce_scatter_with_an_underscore():
+    text = to_msccl_xml(build_schedule("reduce_scatter", "ring", 3))
+
+    assert from_msccl_xml(text.replace("reducescatter", "reduce_scatter")) == from_msccl_xml(text)
+
+
 def test_another_compiler_s_ring_is_our_ring():
     theirs = load_msccl_xml(next(path for path in FILES if path.stem == "allreduce_ring_4"))
     ours = build_schedule("all_reduce", "ring", 4)
@@ -140,7 +146,7 @@ RING = to_msccl_xml(build_schedule("all_reduce", "ring", 2))
         ('<!DOCTYPE algo SYSTEM "file:///etc/passwd"><algo/>', "document types and entities are not accepted"),
         ("<algo>&undefined;</algo>", "not XML: undefined entity"),
         (RING.replace('coll="allreduce"', 'coll="allreduced"'), "did you mean allreduce"),
-        (RING.replace('coll="allreduce"', ""), "<algo> without coll"),
+        (RING.replace('coll="allreduce"', ""), "<algo> without coll: which collective.*reducescatter"),
         (RING.replace('ngpus="2"', 'ngpus="3"'), "ngpus is 3, but there are 2 gpus"),
         (RING.replace('type="rrc"', 'type="rrr"', 1), r"MSCCL XML:\d+: step type 'rrr': unknown"),
         (RING.replace('cnt="1"', 'cnt="0"', 1), r"MSCCL XML:4: cnt: expected 1 to"),

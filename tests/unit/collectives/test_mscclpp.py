@@ -63,6 +63,16 @@ def test_a_right_plan_is_proved(name):
     verify(from_mscclpp(PLANS[name]))
 
 
+@pytest.mark.parametrize("name", ["all_gather in place", "ports of two GPUs"])
+def test_a_plan_of_the_first_reader_names_the_type_of_its_channels_otherwise(name):
+    old = copy.deepcopy(PLANS[name]) | {"name": None}
+    for each in old["gpus"]:
+        for channels in each["channels"]:
+            channels["type"] = channels.pop("channel_type")
+
+    assert from_mscclpp(old).rounds == from_mscclpp(PLANS[name]).rounds
+
+
 def mutants(value):
     """Each plan with one operation left out, two neighbours exchanged, or one index moved."""
     for g, gpu_ in enumerate(value["gpus"]):

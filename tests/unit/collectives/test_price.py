@@ -131,6 +131,13 @@ def test_ranks_that_share_a_nic_share_its_rate():
     assert best == pytest.approx(N / 1e9 + 2 * 3 / 4 * N / 100e9)  # N leaves each host: the least that is possible
 
 
+def test_more_nics_than_ranks_of_a_host_carry_each_rank_s_messages_together():
+    wire = LinkRate(0.0, 10e9)
+    four, twelve = (HostsNetwork(8, 4, LinkRate(0.0, 900e9), wire, nics=nics) for nics in (4, 12))
+
+    assert time_s("pairwise", 8, four, "all_to_all") == pytest.approx(3 * time_s("pairwise", 8, twelve, "all_to_all"), rel=0.1)
+
+
 def test_reductions_and_many_messages_cost_what_the_network_says():
     net = uniform(4, ALPHA, RATE, message_s=1e-6, reduce_bytes_per_s=RATE)
 
@@ -209,6 +216,10 @@ def test_a_cluster_s_links_are_shared_by_what_crosses_them():
     pairwise = time_s("pairwise", 4, net, "all_to_all", size=4000)
     # distance 1: one message crosses each way; distance 2: two do; distance 3: one again
     assert pairwise == pytest.approx(3 * 3e-6 + (1000 + 2000 + 1000) / 5e9)
+
+
+def test_a_latency_that_is_given_counts_where_links_say_another():
+    assert time_s("ring", 4, network_of(graph(), 4, latency_s=2e-6), size=0) == pytest.approx(12e-6)
 
 
 def test_a_link_without_a_figure_is_named():

@@ -130,6 +130,12 @@ def test_a_straggler_holds_up_everyone_through_the_gradients():
     assert step_s(slow) - 4 * 3 * 1.5 == pytest.approx(step_s(plain) - 4 * 3)
 
 
+def test_a_straggler_of_a_tensor_parallel_group_is_shown_itself_and_its_peers_of_the_pipeline_with_it():
+    slow = simulated(program(Layout(tp=4, pp=2), 2), stragglers={6: 1.5})
+
+    assert {span.rank for span in slow} == {2, 6}
+
+
 def test_ranks_that_share_cores_compute_in_turns():
     job = program(Layout(dp=4), 1, cores=2.0)
 

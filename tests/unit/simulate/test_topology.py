@@ -1,6 +1,7 @@
 """Ways through fabrics: whole, as short as the graph of the cluster allows, and chosen as the routing says."""
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -80,6 +81,25 @@ def test_a_torus_is_crossed_dimension_by_dimension_the_shorter_way_round():
     assert way[2:-2] == [
         "node0/router>node28/router", "node28/router>node34/router", "node34/router>node33/router",
     ]  # fmt: skip
+
+
+def test_both_ways_round_a_torus_of_even_sides_carry_as_much():
+    topology = NodesTopology(nodes(16, kind="torus", sides=(4, 4)), 16)
+
+    carried = Counter(link for way in names_of_ways(topology, *all_pairs(16)) for link in way[2:-2])
+
+    assert len(carried) == 64
+    assert set(carried.values()) == {8}
+
+
+def test_nics_that_serve_one_gpu_carry_its_messages_together():
+    topology = NodesTopology(nodes(2, gpus=2, nics=8), 4)
+
+    (way,) = names_of_ways(topology, [1], [2])
+    links = topology.ways(np.array([1]), np.array([2]), topology.capacity_bytes_per_s).links.items
+
+    assert way[1:-1] == ["node0/NIC4-7>fabric", "fabric>node1/NIC0-3"]
+    assert topology.capacity_bytes_per_s[links].min() == 4 * 12.5e9
 
 
 def test_a_dragonfly_goes_through_a_third_group_only_under_valiant():

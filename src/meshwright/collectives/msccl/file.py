@@ -33,7 +33,8 @@ COLL: dict[Collective, str] = {  # as both formats of MSCCL have it
     "send": "send",
     "copy": "copy",
 }
-COLLECTIVE_OF = {coll: collective for collective, coll in COLL.items()}
+# the first runtime (msccl, src/graph/connect.cc) has an underscore in one of them
+COLLECTIVE_OF = {coll: collective for collective, coll in COLL.items()} | {"reduce_scatter": "reduce_scatter"}
 _PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 
@@ -122,7 +123,7 @@ class Algo(msgspec.Struct, frozen=True):
     @property
     def collective_name(self) -> str:
         """The collective as the runtimes spell it."""
-        return "reducescatter" if self.collective == "reduce_scatter" else self.collective
+        return COLL[COLLECTIVE_OF[self.collective]] if self.collective in COLLECTIVE_OF else self.collective
 
     @property
     def channel_count(self) -> int:
@@ -209,7 +210,7 @@ class _Reader:
             raise self._fault(node, f"ngpus is {declared}, but there are {len(gpus)} gpus")
         return Algo(
             name=node.attributes.get("name") or "msccl",
-            collective=self._text(node, "coll"),
+            collective=self._collective(node),
             in_place=bool(self._number(node, "inplace", 0, 1, default=0)),
             gpus=gpus,
             chunks=self._number(node, "nchunksperloop", 1, default=0) or None,
@@ -221,6 +222,11 @@ class _Reader:
             sizes=(self._bytes(node, "minBytes"), self._bytes(node, "maxBytes")),
             ignored=tuple(sorted(node.ignored)),
         )
+
+    def _collective(self, node: _Node) -> str:
+        if "coll" not in node.attributes:
+            raise self._fault(node, f"<algo> without coll: which collective? expected {', '.join(COLL.values())}")
+        return node.attributes["coll"]
 
     def _flag(self, node: _Node, key: str) -> bool | None:
         return bool(self._number(node, key, 0, 1)) if key in node.attributes else None

@@ -89,7 +89,7 @@ class PlanBlock(msgspec.Struct, frozen=True):
 
 
 class Channels(msgspec.Struct, frozen=True):
-    """Channels of one type: one for each peer that is listed."""
+    """Channels of one type: one for each peer that is listed. The first reader of the format called the key `type`."""
 
     channel_type: str
     connected_to: tuple[Count, ...] = ()
@@ -128,7 +128,7 @@ class PlanGpu(msgspec.Struct, frozen=True):
 class MscclppPlan(msgspec.Struct, frozen=True):
     """A plan."""
 
-    name: str
+    name: str | None  # null where the DSL was given none
     collective: str
     inplace: bool
     gpus: tuple[PlanGpu, ...]
@@ -146,7 +146,7 @@ def read_plan(data: dict[str, Any], where: str) -> MscclppPlan:
         raise InputError(
             f"{where}: a plan of MSCCL++ before 0.7 (inputChunks): expected input_chunks; build it again with the DSL"
         )
-    plan: MscclppPlan = convert(data, MscclppPlan, where=where)
+    plan: MscclppPlan = convert(_renamed(data), MscclppPlan, where=where)
     total = 0
     for rank, gpu in enumerate(plan.gpus):
         if gpu.id != rank:
@@ -160,6 +160,22 @@ def read_plan(data: dict[str, Any], where: str) -> MscclppPlan:
     if not 0 < len(plan.gpus) <= MAX_CHUNKS or total > MAX_OPS:
         raise InputError(f"{where}: expected 1 to {MAX_CHUNKS:,} GPUs and at most {MAX_OPS:,} operations")
     return plan
+
+
+def _renamed(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan with the one key that was renamed, `type` of a GPU's channels, as today's reader has it."""
+
+    def channel(one: Any) -> Any:
+        if isinstance(one, dict) and "type" in one and "channel_type" not in one:
+            return {"channel_type" if key == "type" else key: value for key, value in one.items()}
+        return one
+
+    def gpu(one: Any) -> Any:
+        if isinstance(one, dict) and isinstance(one.get("channels"), list):
+            return one | {"channels": [channel(each) for each in one["channels"]]}
+        return one
+
+    return data | {"gpus": [gpu(one) for one in data["gpus"]]}
 
 
 def _check_name(op: Op, at: str) -> None:

@@ -51,7 +51,7 @@ def _lowered(plan: MscclppPlan, ordered: Ordered, root: int, where: str) -> Sche
             rounds.add(transfer)
     for transfer in memory.ends():
         rounds.add(transfer)
-    name = schedule_name(plan.name) or "plan"
+    name = schedule_name(plan.name or "") or "plan"
     try:
         return make(
             _KNOWN[plan.collective], name, len(plan.gpus), rounds.found, chunks=memory.chunks, root=root,
