@@ -58,7 +58,7 @@ def one_schedule(function: F) -> F:
             click.argument("name", required=False),
             click.option("--ranks", metavar="N", type=click.IntRange(min=1), help="Number of ranks."),
             COLLECTIVE,
-            click.option("--root", metavar="N", type=int, default=0, show_default=True, help="Root, or sender."),
+            click.option("--root", metavar="N", type=int, help="Root, or sender. Default: 0."),
             click.option("--target", metavar="N", type=int, help="Receiver of a send or signal."),
             click.option(
                 "--ranks-per-node", metavar="N", type=click.IntRange(min=1), help="For hierarchical algorithms."
@@ -156,8 +156,9 @@ def verify_(everything: bool, max_ranks: int, trips: tuple[Path, ...], as_json: 
     if as_json:
         click.echo(to_json({"proved": True, "same_bits": same_bits} | msgspec.to_builtins(proof)))
         return 0
+    of_root = f" of root {schedule.root}" if proof.collective in ROOTED else ""
     say(
-        f"proved: {proof.collective} {proof.name} on {counted(proof.ranks, 'rank')}, "
+        f"proved: {proof.collective} {proof.name}{of_root} on {counted(proof.ranks, 'rank')}, "
         f"{counted(proof.rounds, 'round')}, {counted(proof.transfers, 'transfer')}"
     )
     if same_bits:
@@ -200,7 +201,7 @@ def price_(
         schedules = [_schedule(**source)]
     else:
         kind = source["collective"] or "all_reduce"
-        keys = {key: source[key] for key in ("root", "target", "ranks_per_node")}
+        keys = {"root": source["root"] or 0, "target": source["target"], "ranks_per_node": source["ranks_per_node"]}
         matrix = read_counts(source["counts"]) if source["counts"] else None
         ranks = source["ranks"] or (len(matrix) if matrix else None)
         schedules = [build_schedule(kind, name, _ranks(ranks), **keys) for name in algorithm_names(kind)]
@@ -306,7 +307,7 @@ def _say_of_file(path: Path) -> None:
 
 
 def _schedule(
-    name: str | None, ranks: int | None, collective: str | None, root: int, target: int | None,
+    name: str | None, ranks: int | None, collective: str | None, root: int | None, target: int | None,
     ranks_per_node: int | None, xml: Path | None, file: Path | None, counts: Path | None,
 ) -> Schedule:  # fmt: skip
     if counts is not None:
@@ -318,9 +319,11 @@ def _schedule(
     path = xml or file
     if path is None:
         assert name is not None
-        keys = {"root": root, "target": target, "ranks_per_node": ranks_per_node}
+        keys = {"root": root or 0, "target": target, "ranks_per_node": ranks_per_node}
         return named_schedule(name, _ranks(ranks), collective=collective, **keys)
-    schedule = read_schedule(path)
+    schedule = read_schedule(path, root=root)
+    if collective is not None and collective != schedule.collective:
+        raise InputError(f"{path}: is of {schedule.collective}, --collective says {collective}")
     if ranks is not None and ranks != schedule.ranks:
         raise InputError(f"{path}: is for {counted(schedule.ranks, 'rank')}, --ranks says {ranks}")
     return schedule

@@ -103,7 +103,7 @@ class SimulateOptions(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int | None
     size: str | None
     ranks_per_node: int | None
-    root: int
+    root: int | None
     model: str | None
     layout: str | None
     plan_file: Path | None

@@ -67,7 +67,7 @@ OFTEN = (
 @click.option("--ranks", metavar="N", type=click.IntRange(min=1), help="Default: all of the cluster.")
 @click.option("--bytes", "size", metavar="SIZE", help="Payload (25MiB).")
 @click.option("--ranks-per-node", metavar="N", type=click.IntRange(min=1), help="Of hierarchical algorithms and rings.")
-@click.option("--root", metavar="RANK", type=int, default=0, help="Root, or sender.")
+@click.option("--root", metavar="RANK", type=int, help="Root, or sender. Default: 0.")
 @click.option("--model", metavar="NAME", help="Simulate a training step of this model.")
 @click.option("--layout", metavar="LAYOUT", help='How it is split: "tp=8,pp=4,dp=16".')
 @click.option(
@@ -342,7 +342,7 @@ def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
     counts, name, collective = options.counts, options.algorithm, options.collective
     per_node = options.ranks_per_node or (per_node if per_node and ranks % per_node == 0 else None)
     if options.file is not None:
-        schedule = read_schedule(options.file)
+        schedule = read_schedule(options.file, root=options.root)
     elif name is None:
         raise InputError(f"--algorithm: expected one of {collective}'s (see `collectives list`), or a --file")
     elif ".py:" in name:
@@ -350,8 +350,8 @@ def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
     else:
         assert collective is not None
         if counts is None:
-            return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options.root)
-        schedule = build_schedule(collective, name, ranks, root=options.root, ranks_per_node=per_node)
+            return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options.root or 0)
+        schedule = build_schedule(collective, name, ranks, root=options.root or 0, ranks_per_node=per_node)
     return traffic_of(uneven_all_to_all(schedule, read_counts(counts)) if counts is not None else schedule)
 
 

@@ -11,15 +11,25 @@ from .catalogue import algorithm_names, build_schedule
 from .msccl.importer import load_msccl_xml
 from .mscclpp.file import is_execution_plan
 from .mscclpp.importer import from_mscclpp
-from .schedules.schedule import COLLECTIVES, Schedule
+from .schedules.schedule import COLLECTIVES, ROOTED, Schedule
 
 MAX_BYTES = 64 * 2**20  # of the text form: five million transfers
 
 
-def read_schedule(path: Path) -> Schedule:
-    """Read a file by its suffix: `.xml` MSCCL, `.json` the struct or a plan of MSCCL++, anything else the text form."""
+def read_schedule(path: Path, *, root: int | None = None) -> Schedule:
+    """Read a file by its suffix: `.xml` MSCCL, `.json` the struct or a plan of MSCCL++, anything else the text form.
+
+    `root`: what the user says of it; InputError where the file is of another.
+    """
+    schedule = _read(path, root)
+    if root is not None and schedule.collective in ROOTED and schedule.root != root:
+        raise InputError(f"{path}: is a {schedule.collective} of root {schedule.root}, --root says {root}")
+    return schedule
+
+
+def _read(path: Path, root: int | None) -> Schedule:
     if path.suffix == ".xml":
-        return load_msccl_xml(path)
+        return load_msccl_xml(path, root=root)
     if path.suffix == ".json":
         data = parse_json(read_text(path, max_bytes=MAX_BYTES), where=str(path))
         return (

@@ -284,3 +284,19 @@ def test_round_trips_say_what_came_of_each_file(meshwright, tmp_path):
     assert (code, code_of_both) == (0, 1)
     assert "ring.xml: proved; comes back equal" in out
     assert "2 files: 1 proved, 2 come back equal, 2 within msccl, 2 within rccl" in both
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--root", 1], "is a broadcast of root 2, --root says 1"), (["--collective", "reduce"], "is of broadcast")],
+)
+@pytest.mark.parametrize("form", ["--xml", "--file"])
+def test_what_is_said_of_a_file_is_held_against_it(meshwright, tmp_path, form, words, message):
+    path = tmp_path / ("b.xml" if form == "--xml" else "b.json")
+    made = ["export", "binomial", "--collective", "broadcast", "--root", 2, "--ranks", 4, "--output", path]
+    meshwright(*made, *([] if form == "--xml" else ["--json"]))
+
+    code, _, err = meshwright("verify", form, path, *words)
+
+    assert (code, meshwright("verify", form, path, "--root", 2)[0]) == (2, 0)
+    assert message in err

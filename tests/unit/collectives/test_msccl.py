@@ -212,3 +212,14 @@ def test_a_large_program_is_read_in_reasonable_time():
     from_msccl_xml(text)
 
     assert time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+def test_a_program_that_does_not_say_its_root_has_the_one_it_is_right_for_or_the_one_that_is_given(collective):
+    text = to_msccl_xml(build_schedule(collective, "binomial", 4, root=2)).replace(' root="2"', "")
+
+    assert from_msccl_xml(text).root == 2
+    with pytest.raises(ScheduleError):
+        verify(from_msccl_xml(text, root=1))
+    with pytest.raises(InputError, match="root 4: expected 0 to 3"):
+        from_msccl_xml(text, root=4)

@@ -109,6 +109,7 @@ class Algo(msgspec.Struct, frozen=True):
     chunks: int | None
     root: int
     target: int
+    says_root: bool = True
     protocol: str = "Simple"
     channels: int | None = None  # that the file declares
     out_of_place: bool | None = None  # that it says it is right out of place too; None where it does not say
@@ -216,6 +217,7 @@ class _Reader:
             chunks=self._number(node, "nchunksperloop", 1, default=0) or None,
             root=self._number(node, "root", 0, len(gpus) - 1, default=0),
             target=self._number(node, "target", 0, len(gpus) - 1, default=0),
+            says_root="root" in node.attributes,
             protocol=self._protocol(node),
             channels=self._channels(node, gpus),
             out_of_place=self._flag(node, "outofplace"),

@@ -28,6 +28,7 @@ from .flight import HELD, flight
 from .order import HalfStep, Order, order
 from .slots import SlotMap
 
+_OF_A_ROOT = {"reduce", "broadcast", "scatter", "gather"}
 Access = tuple[int, bool]  # place in the order of events, whether it writes
 
 
@@ -42,14 +43,21 @@ class _Action:
     after: dict[int, bool] = field(default_factory=dict)  # transfers that come before; whether a round before
 
 
-def load_msccl_xml(path: str | os.PathLike[str]) -> Schedule:
+def load_msccl_xml(path: str | os.PathLike[str], *, root: int | None = None) -> Schedule:
     """Read a file; InputError for what is no MSCCL program, ScheduleError for one that cannot work."""
-    return from_msccl_xml(read_text(Path(path), max_bytes=MAX_FILE_BYTES), where=str(path))
+    return from_msccl_xml(read_text(Path(path), max_bytes=MAX_FILE_BYTES), where=str(path), root=root)
 
 
-def from_msccl_xml(text: str, *, where: str = "MSCCL XML") -> Schedule:
-    """Return the schedule that an MSCCL program carries out."""
+def from_msccl_xml(text: str, *, where: str = "MSCCL XML", root: int | None = None) -> Schedule:
+    """Return the schedule that an MSCCL program carries out; `root` where the program does not say its own.
+
+    Without either, the root is the first rank with which the program is proved, as the format of others has none.
+    """
     algo = read_algo(text, where=where)
+    if root is not None and not 0 <= root < len(algo.gpus):
+        raise InputError(f"{where}: root {root}: expected 0 to {len(algo.gpus) - 1}")
+    if not algo.says_root and algo.collective in _OF_A_ROOT:
+        algo = replace(algo, root=_proved_root(algo, where) if root is None else root)
     schedule = _lowered(algo, where)
     if algo.in_place and algo.out_of_place:
         try:
@@ -62,6 +70,16 @@ def from_msccl_xml(text: str, *, where: str = "MSCCL XML") -> Schedule:
             f"{where}: deadlock: needs {needs}, and a connection holds {HELD[algo.protocol]} with {algo.protocol}"
         )
     return schedule
+
+
+def _proved_root(algo: Algo, where: str) -> int:
+    for root in range(len(algo.gpus)):
+        try:
+            verify(_lowered(replace(algo, root=root), where))
+        except ScheduleError:
+            continue
+        return root
+    return 0
 
 
 def _lowered(algo: Algo, where: str) -> Schedule:
