@@ -185,11 +185,11 @@ def verify_(everything: bool, max_ranks: int, trips: tuple[Path, ...], as_json: 
 @click.option("--alpha", metavar="TIME", help="Latency of a message (5us).")
 @click.option("--inter", metavar="RATE", help="Of each NIC (400Gbps); needs --ranks-per-node.")
 @click.option("--inter-alpha", metavar="TIME", help="Between nodes. Default: --alpha.")
-@click.option("--nics", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="NICs of a node.")
+@click.option("--nics", metavar="N", type=click.IntRange(min=1), help="NICs of a node. Default: 1.")
 @JSON
 def price_(
     sizes: str, like: str | None, curve: bool, cluster: str | None, rate: str | None, alpha: str | None,
-    inter: str | None, inter_alpha: str | None, nics: int, as_json: bool, **source: Any,
+    inter: str | None, inter_alpha: str | None, nics: int | None, as_json: bool, **source: Any,
 ) -> int:  # fmt: skip
     """Predict times on a cluster's links, or on equal ones; without NAME, of every algorithm of the collective."""
     if like is not None:
@@ -367,11 +367,15 @@ def _verify_all(max_ranks: int, as_json: bool) -> int:
 
 def _network(
     ranks: int, ranks_per_node: int | None, cluster: str | None, rate: str | None, alpha: str | None,
-    inter: str | None, inter_alpha: str | None, nics: int,
+    inter: str | None, inter_alpha: str | None, nics: int | None,
 ) -> Network:  # fmt: skip
     if (cluster is None) == (rate is None):
         raise InputError("expected one of --cluster NAME and --rate RATE")
     latency_s = None if alpha is None else parse_latency(alpha)
+    if inter is None or cluster is not None:
+        for flag, said in (("--inter", inter), ("--inter-alpha", inter_alpha), ("--nics", nics)):
+            if said is not None:
+                raise InputError(f"{flag}: goes with --rate and --inter, the rates inside nodes and of a NIC")
     if cluster is not None:
         from ..simulate.nodes import NodesTopology
         from ..simulate.topology import TopologyNetwork
@@ -390,7 +394,7 @@ def _network(
     if ranks_per_node is None:
         raise InputError("--inter: expected --ranks-per-node too")
     between = LinkRate(latency_s if inter_alpha is None else parse_latency(inter_alpha), parse_rate(inter))
-    return HostsNetwork(ranks, ranks_per_node, LinkRate(latency_s, bandwidth), between, nics)
+    return HostsNetwork(ranks, ranks_per_node, LinkRate(latency_s, bandwidth), between, nics or 1)
 
 
 def _write(path: Path | None, text: str) -> None:

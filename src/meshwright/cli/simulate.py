@@ -50,6 +50,9 @@ OFTEN = (
     *("trace", "as_json"),
 )
 
+OF_COLLECTIVES = ("late", "counts", "algorithm", "ranks", "size", "ranks_per_node", "root", "alpha", "reduce_rate")
+OF_STEPS = ("straggler", "layout", "gpus", "global_batch", "seq_len", "stack")
+
 
 @click.command(
     "simulate",
@@ -107,9 +110,10 @@ def command(**typed_in: Any) -> int:
     step = options.model is not None or options.plan_file is not None or bool(options.job)
     if step == (options.collective is not None or options.file is not None):
         raise InputError("expected one of --collective NAME (or --file) and --model NAME --layout L (or --plan)")
-    for name in ("late", "counts") if step else ("straggler", "layout", "global_batch", "seq_len"):
-        if getattr(options, name):
-            raise InputError(f"--{name.replace('_', '-')}: is for a {'collective' if step else 'step'}")
+    for name in OF_COLLECTIVES if step else OF_STEPS:
+        if getattr(options, name) not in (None, ()):
+            flag = {"size": "bytes"}.get(name, name.replace("_", "-"))
+            raise InputError(f"--{flag}: is for a {'collective' if step else 'step'}")
     if options.more and not options.job:
         raise InputError(f"{options.more[0]}: unexpected; files go with --job")
     if not step:

@@ -109,11 +109,21 @@ def _slices(name: str, nodes: int, node: NodeType) -> int:
     return slices
 
 
+_TREE = frozenset({"nodes_per_leaf", "leaves_per_group", "oversubscription", "hop_latency_s"})
+_KEYS_OF = {
+    "flat": frozenset[str](), "fat-tree": _TREE, "rail-optimised": _TREE, "dragonfly": _TREE,
+    "torus": frozenset({"hop_latency_s"}),
+}  # fmt: skip
+
+
 def fabric_for(kind: FabricType, nodes: int, **changes: float) -> Fabric:
     """Return the fabric of that number of nodes; a torus gets sides as equal as its dimension allows."""
     unknown = sorted(set(changes) - {"nodes_per_leaf", "leaves_per_group", "oversubscription", "hop_latency_s"})
     if unknown:
         raise InputError(f"fabric: unknown key {unknown[0]}")
+    for key in sorted(set(changes) - _KEYS_OF[kind.kind]):
+        having = ", ".join(other for other, keys in _KEYS_OF.items() if key in keys)
+        raise InputError(f"fabric: a {kind.kind} network has no {key}; kinds that have: {having}")
     try:
         return Fabric(
             kind=kind.kind,
