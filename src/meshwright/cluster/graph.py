@@ -122,7 +122,7 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def nic_ports(self) -> int:
-        """Ways of its GPUs to the network: NICs that serve one GPU are one, as libraries stripe each message over them."""
+        """Ways of its GPUs to the network: NICs that serve one GPU are one, as libraries stripe messages over them."""
         return min(self.nics, self.gpus)
 
     @property

@@ -33,8 +33,9 @@ def simulate_step(
 ) -> Timeline:  # fmt: skip
     """Return the timeline of one step: one rank of each pipeline rank, and of each replica that differs.
 
-    Of ranks that wait for each other in every layer, the slowest is the one. `stragglers`: rank to how many times longer it computes. Raises InputError for a layout that the topology cannot
-    hold, a pipeline schedule that does not fit, and a cut link on the way.
+    Of ranks that wait for each other in every layer, the slowest is the one. `stragglers`: rank to how many times
+    longer it computes. Raises InputError for a layout that the topology cannot hold, a pipeline schedule that does not
+    fit, and a cut link on the way.
     """
     return _Step(program, topology, costs or Costs(), disturbance or Disturbance(), dict(stragglers or {})).timeline()
 

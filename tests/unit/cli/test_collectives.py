@@ -230,7 +230,10 @@ def test_a_function_in_a_file_of_the_user_is_an_algorithm(meshwright, tmp_path):
         (["verify", "hierarchical:ring/rinf:2", "--ranks", 4], "outer 'rinf': unknown (did you mean ring?)"),
         (["price", "ring", "--ranks", 4, "--bytes", "1MiB"], "expected one of --cluster NAME and --rate RATE"),
         (["price", "ring", "--ranks", 4, "--bytes", "1MiB", "--rate", "1GB/s"], "--alpha: expected a latency"),
-        (["price", "ring", "--ranks", 4, "--bytes", "1MiB", "--cluster", "dgx-h100", "--inter", "1GB/s"], "--inter: goes"),
+        (
+            ["price", "ring", "--ranks", 4, "--bytes", "1MiB", "--cluster", "dgx-h100", "--inter", "1GB/s"],
+            "--inter: goes",
+        ),
         (["price", "ring", "--ranks", 4, "--bytes", "1MiB", "--rate", "1GB/s", "--nics", 2], "--nics: goes with"),
         (["price", "ring", "--ranks", 4, "--bytes", "x", "--rate", "1GB/s", "--alpha", "1us"], "expected a size"),
         (["draw", "ring", "--ranks", 2, "--svg", "/nonexistent/x.svg"], "/nonexistent/x.svg"),

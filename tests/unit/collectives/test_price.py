@@ -135,7 +135,9 @@ def test_more_nics_than_ranks_of_a_host_carry_each_rank_s_messages_together():
     wire = LinkRate(0.0, 10e9)
     four, twelve = (HostsNetwork(8, 4, LinkRate(0.0, 900e9), wire, nics=nics) for nics in (4, 12))
 
-    assert time_s("pairwise", 8, four, "all_to_all") == pytest.approx(3 * time_s("pairwise", 8, twelve, "all_to_all"), rel=0.1)
+    assert time_s("pairwise", 8, four, "all_to_all") == pytest.approx(
+        3 * time_s("pairwise", 8, twelve, "all_to_all"), rel=0.1
+    )
 
 
 def test_reductions_and_many_messages_cost_what_the_network_says():

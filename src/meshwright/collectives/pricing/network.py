@@ -70,7 +70,8 @@ class HostsNetwork:
     """Hosts with equal ranks: any two ranks are one link apart, and links between hosts pass the hosts' NICs.
 
     A rank sends and receives at once at the rate of its link inside the host; rank r of a host uses its NIC number
-    r * nics // ranks_per_host, or all of its own where there are more NICs than ranks. With `shared_bytes_per_s`, all messages inside one host share that rate too.
+    r * nics // ranks_per_host, or all of its own where there are more NICs than ranks. With `shared_bytes_per_s`, all
+    messages inside one host share that rate too.
     """
 
     ranks: int
