@@ -99,9 +99,14 @@ def calibrations(table: Path) -> Callable[[], Sequence[Seed]]:
 
 
 def execution_plans() -> list[Seed]:
-    """Return plans of MSCCL++: exported ones, and one of the tests."""
+    """Return plans of MSCCL++: exported ones, one of the tests, and that as its first reader had it."""
     made = [to_mscclpp(build_schedule("all_reduce", name, 4)) for name in ("ring", "one_shot")]
-    return [("plan.json", json.dumps(plan).encode()) for plan in (*made, all_gather(4))]
+    first = json.loads(
+        json.dumps(all_gather(4)).replace(
+            '"channel_type": "memory", "connected_to"', '"type": "memory", "connected_to"'
+        )
+    )
+    return [("plan.json", json.dumps(plan).encode()) for plan in (*made, all_gather(4), first)]
 
 
 def events() -> list[Seed]:

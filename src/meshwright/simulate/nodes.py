@@ -135,7 +135,7 @@ class NodesTopology:
         return np.where(self._joined[pair], self._peer + pair, NOWHERE) if len(src) else pair
 
     def _outside(self, named: list[tuple[str, NodeGroup]]) -> Ports:
-        """Add the NICs, those that serve one GPU as one port, and return where they sit."""
+        """Add the NICs, one port for all NICs of a GPU, and return where they sit."""
         counts = ints([group.nic_ports for _, group in named])
         first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         node = np.repeat(np.arange(len(named)), counts)

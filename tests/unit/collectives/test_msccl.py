@@ -146,7 +146,7 @@ RING = to_msccl_xml(build_schedule("all_reduce", "ring", 2))
         ('<!DOCTYPE algo SYSTEM "file:///etc/passwd"><algo/>', "document types and entities are not accepted"),
         ("<algo>&undefined;</algo>", "not XML: undefined entity"),
         (RING.replace('coll="allreduce"', 'coll="allreduced"'), "did you mean allreduce"),
-        (RING.replace('coll="allreduce"', ""), "<algo> without coll: which collective.*reducescatter"),
+        (RING.replace('coll="allreduce"', ""), "<algo> without coll: expected one of allreduce.*reducescatter"),
         (RING.replace('ngpus="2"', 'ngpus="3"'), "ngpus is 3, but there are 2 gpus"),
         (RING.replace('type="rrc"', 'type="rrr"', 1), r"MSCCL XML:\d+: step type 'rrr': unknown"),
         (RING.replace('cnt="1"', 'cnt="0"', 1), r"MSCCL XML:4: cnt: expected 1 to"),

@@ -227,7 +227,7 @@ class _Reader:
 
     def _collective(self, node: _Node) -> str:
         if "coll" not in node.attributes:
-            raise self._fault(node, f"<algo> without coll: which collective? expected {', '.join(COLL.values())}")
+            raise self._fault(node, f"<algo> without coll: expected one of {', '.join(COLL.values())}")
         return node.attributes["coll"]
 
     def _flag(self, node: _Node, key: str) -> bool | None:
