@@ -45,9 +45,8 @@ def cut_between(cluster: Cluster, first_half: set[str]) -> float:
 @pytest.mark.parametrize("fabric", ["flat", "fat-tree", "rail-optimised"])
 @pytest.mark.parametrize("oversubscription", [1, 2, 4])
 def test_bisection_of_a_fabric_is_what_a_maximum_flow_through_its_graph_carries(fabric, oversubscription):
-    cluster = catalogue_cluster(
-        CATALOGUE, "dgx-h100", nodes=8, fabric=fabric, nodes_per_leaf=4, oversubscription=oversubscription
-    )
+    changes = {} if fabric == "flat" else {"nodes_per_leaf": 4, "oversubscription": oversubscription}
+    cluster = catalogue_cluster(CATALOGUE, "dgx-h100", nodes=8, fabric=fabric, **changes)
     flow = cut_between(expanded(cluster), {f"node{i}" for i in range(4)})
 
     assert bisection_bytes_per_s(cluster) == pytest.approx(flow)
