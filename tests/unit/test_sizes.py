@@ -41,6 +41,7 @@ LARGE_CLASSES = {
     "traces/model.py RankTrace": FACTS,
     "workload/architecture.py Architecture": "the keys of a model",
     "workload/configs/decoders.py Traits": FACTS,
+    "workload/configs/images.py Sight": FACTS,
     "workload/conventions.py Conventions": FACTS,
     "workload/engines.py EngineFacts": FACTS,
     "backend/hosts/network.py HostsView": ENGINE,

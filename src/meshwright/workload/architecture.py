@@ -86,7 +86,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     embedding_size: int = 0  # columns of the embedding and the output, 0: hidden_size
     beside_parameters: int = 0  # held beside layers, embedding and output, and multiplied with nothing
     beside_weights: int = 0  # as above, and a token is multiplied with them: projections around the layers
-    once_weights: int = 0  # of the weights of the output: multiplied with one token of a sequence and no other
+    once_weights: int = 0  # of beside_weights and the output: multiplied with one token of a sequence and no other
     tower_parameters: int = 0  # of encoders of images or sound, which tokens of text do not pass
     mtp_layers: int = 0  # modules that predict further tokens: what the config names, not counted
     mtp_trained: int = 0  # such modules that are trained beside the layers, and counted

@@ -5,8 +5,10 @@ decoders    how those are read
 hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, cross_attention,
             conformers, wav2vec, token_pooling, perceiver, decoders_of_2026;
             pattern: which layer is which
-others      keys of their own; encoders of text and images; pairs of an encoder and a decoder;
+others      keys of their own; encoders of text; pairs of an encoder and a decoder;
             speech_to_text: pairs whose encoder reads sound
+classes     types that are read by the class a file names: contrastive (texts beside images), masked (what is hidden of
+            images and videos), series of numbers; images: encoders of patches; towers: what all of them are made of
 outputs     classes with another output than that of their type: vectors, classes of a sequence or of tokens
 published   files under other keys than those of the library's class for the same model
 remote      decoders whose code lies beside their weights

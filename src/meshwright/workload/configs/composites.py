@@ -190,5 +190,6 @@ COMPOSITES: dict[str, Composite] = {
         ("granite_speech", "granite_speech_plus"),
         Composite("granite", sound=sound.granite_speech, tied=True, beside=sound.GRANITE_BESIDE),
     ),
+    "blip-2": Composite("opt", vision_joined.blip2, whose="text", beside=vision_joined.BLIP2_BESIDE),
     "mllama": Composite("mllama_text_model", vision.mllama_tower, whose="nobody"),
 }

@@ -21,6 +21,9 @@ OF_OTHER_HEADS = (
 
 def wav2vec2_bert(c: ConfigReader) -> Architecture:
     """Return Wav2Vec2-BERT with an output for CTC: a Conformer over frames, and the adapter that it may have."""
+    named = next(iter(c.value("architectures") or []), "ForCTC")
+    if not named.endswith("ForCTC") and not c.given("vocab_size"):
+        c = c.changed({"vocab_size": 1})  # of an output that the class does not have
     hidden, inner, features = (
         c.whole("hidden_size"),
         c.whole("intermediate_size"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..architecture import Architecture
+from .classes import OWN
 from .decoders import Traits, decoder
 from .hybrids import HYBRIDS
 from .others import OTHERS, molmo2, openai_gpt, realtime_text
@@ -285,4 +286,5 @@ RECIPES: dict[str, Recipe] = {
     **HYBRIDS,
     **OTHERS,
     **REMOTE,
+    **{kind: next(iter(classes.values())) for kind, classes in OWN.items()},
 }

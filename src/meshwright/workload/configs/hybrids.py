@@ -17,7 +17,7 @@ from .reader import ConfigReader
 from .recurrent import recurrent_gemma, rwkv, xlstm
 from .routed import doge, ernie_vl, jetmoe, zaya
 from .token_pooling import blt, funnel
-from .wav2vec import wav2vec
+from .wav2vec import data2vec_audio, sew_d, wav2vec
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -76,6 +76,8 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "funnel": funnel,
     **dict.fromkeys(("wav2vec2", "hubert", "unispeech", "unispeech-sat"), wav2vec),
     "wavlm": partial(wav2vec, places=True),
+    "sew-d": sew_d,
+    "data2vec-audio": data2vec_audio,
     "sew": partial(wav2vec, squeezes=True),
     "perceiver": perceiver,
 }

@@ -9,7 +9,8 @@ import msgspec
 from ..architecture import MOST_LAYERS, Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
-from .encoders import Sight, beit, convbert_layer, deberta_v2, dinov2, dinov3, esm, image_encoder, nomic_bert, roformer
+from .encoders import convbert_layer, deberta_v2, esm, nomic_bert, roformer
+from .images import Sight, beit, dinov2, dinov3, image_encoder
 from .pairs import (
     BOTH_SIDES,
     gated_as_t5,

@@ -12,10 +12,12 @@ from .families import DECODERS
 from .others import PAIRS
 from .pairs import BOTH_SIDES
 from .reader import ConfigReader
+from .wav2vec import SOUND, with_classes
 
 BARE = "Model"
 OF_SEQUENCE = ("ForSequenceClassification", "ForMultipleChoice")
-OF_TOKENS = ("ForTokenClassification", "ForQuestionAnswering")
+OF_TOKENS = ("ForTokenClassification", "ForQuestionAnswering", "ForAudioFrameClassification")
+OF_SOUND = ("ForSequenceClassification", "ForAudioFrameClassification")
 OTHERS = (BARE, *OF_SEQUENCE, *OF_TOKENS)
 NO_WORDS = ("layoutlmv3", "dinov3_vit")  # types without a class of words or of images
 # encoders whose bare model projects the first token, and those whose does not; of words, images and sound
@@ -31,7 +33,8 @@ NOT_POOLED = frozenset(
         *("distilbert", "electra", "convbert", "deberta-v2", "nomic_bert", "roformer", "modernbert", "eurobert"),
         "layoutlm",  # which has that projection whatever it puts out
         *("dinov2", "dinov2_with_registers", "beit", "ijepa", "vit_msn"),
-        *("wav2vec2", "hubert", "sew", "wavlm", "unispeech", "unispeech-sat"),
+        *("wav2vec2", "hubert", "sew", "wavlm", "unispeech", "unispeech-sat", "sew-d", "data2vec-audio"),
+        "wav2vec2-bert",
         *NO_WORDS,
     }
 )
@@ -39,6 +42,15 @@ PAIRS_OF_T5 = ("t5", "mt5", "umt5")
 PROJECTS = ("bart", "mbart", "plbart", "mvp", *PAIRS_OF_T5)  # pairs whose classes of a sequence have a projection
 MODERN = ("modernbert", "modernbert-decoder")  # what lies before an output has a norm, and no bias
 LAST_AS_IT_IS = ("convbert", "roformer")  # a choice is read from the last token, without a projection
+# types whose class has the name of another
+NAMED = {
+    "gpt-sw3": "gpt2",
+    "hunyuan_v1_dense": "hunyuandensev1",
+    "hunyuan_v1_moe": "hunyuanmoev1",
+    "internlm3": "llama",
+    "iquestcoder": "llama",
+    "glmga": "glm46v",
+}
 MANY = 10  # classes of a token, from which LayoutLMv3 has a projection before them
 NO_OUTPUT = (
     "{named} puts out vectors: no output is counted, and neither is the loss over them, nor a teacher or more views of "
@@ -51,14 +63,19 @@ UNSAID = "; the file names no labels (id2label)"
 
 
 def has_other_output(named: str, kind: str) -> bool:
-    """Return whether a class puts out vectors or classes of text.
+    """Return whether a class puts out vectors or classes of text."""
+    return named.endswith((*OF_SEQUENCE, *OF_TOKENS)) or is_bare(named, kind)
 
-    A bare model has the name of its type: BertModel, and neither GPT2DoubleHeadsModel nor Qwen2ForRewardModel.
+
+def is_bare(named: str, kind: str) -> bool:
+    """Return whether a class is a model without an output, or the encoder of such a one.
+
+    It has the name of its type: BertModel, and neither GPT2DoubleHeadsModel nor Qwen2ForRewardModel.
     """
-    if named.endswith((*OF_SEQUENCE, *OF_TOKENS)):
-        return True
     plain = re.sub("[_-]", "", kind).removesuffix("model")
-    return re.sub("_", "", named).lower() in {f"{plain}model", f"{plain}encodermodel", "automodel"}
+    stems = {plain, NAMED.get(kind, plain)}
+    bare = {f"{stem}{what}" for stem in stems for what in ("model", "encodermodel")}
+    return re.sub("_", "", named).lower() in {*bare, "automodel"}
 
 
 def with_other_output(c: ConfigReader, kind: str, model: Architecture, named: str) -> Architecture:
@@ -66,6 +83,9 @@ def with_other_output(c: ConfigReader, kind: str, model: Architecture, named: st
 
     A table of words is then of the parameters beside its layers. Raises ValueError where that output is not counted.
     """
+    if kind in SOUND and named.endswith(OF_SOUND):
+        c.assumed.append(_told(c, named, c.classes()))
+        return with_classes(c, model, each=named.endswith(OF_TOKENS))
     if named.endswith("EncoderModel"):
         model = _encoder_alone(c, kind, model, named)
     encodes, bare, hidden = kind in {*POOLED, *NOT_POOLED}, named.endswith(BARE), model.hidden_size
@@ -113,11 +133,7 @@ def _columns(c: ConfigReader, named: str) -> int:
         return 2
     if named.endswith((BARE, "ForMultipleChoice")):
         return 1
-    labels = c.value("id2label", {})
-    count = c.whole("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
-    if not count:
-        raise ValueError("num_labels: expected 1 or more, got 0")
-    return count
+    return c.classes()
 
 
 def _told(c: ConfigReader, named: str, columns: int) -> str:

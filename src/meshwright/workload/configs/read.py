@@ -15,13 +15,15 @@ from ...quantities import MOST_COUNT
 from ..architecture import Architecture
 from ..kinds import Attention
 from . import vision
+from .classes import FURTHER, OWN, UNNAMED, by_class
 from .composites import COMPOSITES
-from .families import RECIPES
+from .families import RECIPES, Recipe
 from .ignored import is_ignored
 from .others import PAIRS
-from .outputs import NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, with_other_output
+from .outputs import NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, is_bare, with_other_output
 from .published import FORMS, by_todays_names, under_todays_type
 from .reader import ALIASES, ConfigReader, is_empty
+from .wav2vec import SOUND
 
 HEADS = (
     "ForCausalLM",
@@ -34,6 +36,7 @@ HEADS = (
     "ForCTC",
     "MTModel",
     "ChatGLMModel",
+    "Blip2Model",
 )
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")  # where a vision model keeps its text model
 
@@ -101,14 +104,19 @@ def _read(config: Mapping[str, Any], kind: str, where: str) -> Described:
     if kind not in RECIPES:
         return _text_alone(config, kind, where)
     named = next(iter(config.get("architectures") or []), "AutoModel" if kind in NO_WORDS else "")
-    return _single(config, kind, where, named="" if named.endswith(HEADS) else named)
+    if by_class(kind, named) is not None:
+        return _single(config, kind, where, recipe=by_class(kind, named))
+    other = not named.endswith(HEADS) and has_other_output(named, kind)
+    return _single(config, kind, where, named=named if other else "")
 
 
 def _output_of(config: Mapping[str, Any], model: Architecture, where: str) -> tuple[str, ...]:
     """Return which output is counted of an encoder whose file does not name the class that has one."""
     mixers = [mixer for run in model.runs for mixer in run.layer.mixers]
     named = next(iter(config.get("architectures") or []), "")
-    if config["model_type"] in NO_WORDS:
+    if config["model_type"] in OWN:
+        return () if named else (UNNAMED.format(first=next(iter(OWN[config["model_type"]]))),)
+    if config["model_type"] in NO_WORDS or named in FURTHER.get(config["model_type"], {}):
         return ()
     if any(not isinstance(m, Attention) or m.masked for m in mixers) or (named and not named.endswith(PRETRAINED)):
         return ()
@@ -290,17 +298,29 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
         raise InputError(f"{where}: add_cross_attention: expected false: attention over another model is not counted")
     if given and kind in PAIRS and given[0].endswith("ForCausalLM"):
         raise InputError(f"{where}: architectures: {given[0]}: the decoder of a pair alone is not counted")
-    other = kind in RECIPES and given and has_other_output(given[0], kind)
+    if given and kind in OWN and given[0] not in {*OWN[kind], "AutoModel"}:
+        raise InputError(f"{where}: architectures: {given[0]} is not counted; expected {', '.join(OWN[kind])}")
+    if given and by_class(kind, given[0]) is not None:
+        return
+    if given and kind in SOUND and given[0].endswith(PRETRAINED):
+        raise InputError(f"{where}: architectures: {given[0]}: its output is not counted")
+    other = given and (has_other_output if kind in RECIPES else is_bare)(given[0], kind)
     if given and not given[0].endswith(HEADS) and not other and not allow_unknown:
         raise InputError(f"{where}: architectures: {_other_output(config, given[0])}")
 
 
-def _single(config: Mapping[str, Any], kind: str, where: str, *, named: str = "") -> Described:
+def _single(
+    config: Mapping[str, Any], kind: str, where: str, *, named: str = "", recipe: Recipe | None = None
+) -> Described:
+    """Return what a file of one type describes.
+
+    `named`: a class with another output than that of the type; `recipe`: how a class is read that differs in more.
+    """
     usual, names = config_defaults().get(kind, {}), config_names().get(kind)
     reader = ConfigReader(by_todays_names(config, kind), usual, where, names)
     try:
-        architecture = RECIPES[kind](reader)
-        if has_other_output(named, kind):
+        architecture = (recipe or RECIPES[kind])(reader)
+        if named:
             architecture = with_other_output(reader, kind, architecture, named)
     except (ValueError, OverflowError, InputError) as error:
         raise type(error)(f"{error}{_of_defaults(reader, str(error))}") from None
@@ -372,7 +392,10 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
         "nobody": False,
     }
     text["tie_word_embeddings"] = ties[composite.whose]
-    found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
+    named = next(iter(config.get("architectures") or []), "")
+    named = named if is_bare(named, kind) and not named.endswith(HEADS) else ""
+    silent = silent and not named
+    found = _single(text, text_kind, f"{where}: {inside}" if inside else where, named=named)
     towers, told, unknown = _encoders(config, kind, found.architecture.hidden_size, where)
     beside = _beside(rest, found.architecture, where) if inside else []
     unknown += [key for key in found.ignored if key not in composite.passed]

@@ -119,6 +119,14 @@ class ConfigReader:
             raise InputError(f"{self.where}: num_hidden_layers: expected 1 to {MOST_LAYERS}, got {count}")
         return count
 
+    def classes(self) -> int:
+        """Return over how many classes an output is: as many as there are labels, else 2 as the library has it."""
+        labels = self.value("id2label", {})
+        count = self.whole("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
+        if not count:
+            raise InputError(f"{self.where}: num_labels: expected 1 or more, got 0")
+        return count
+
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return a switch: that of the first name that is given; null is off."""
         for name in names:
@@ -208,6 +216,10 @@ class ConfigReader:
         other.assumed = self.assumed
         self._parts[name] = other
         return other
+
+    def take(self, name: str, part: "ConfigReader") -> None:
+        """Hold the keys of an object, wherever it came from, to be understood as those of the config."""
+        self._parts[name] = part
 
     def skip(self, *names: str) -> None:
         """Take keys as understood: they change no size in this model type."""

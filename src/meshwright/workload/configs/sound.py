@@ -231,10 +231,9 @@ def q_former(c: ConfigReader, queries: int, read: int, text: int) -> int:
     """Return queries that attend to each other and to an encoder `read` wide, and what projects them to the text."""
     width, inner, every = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("cross_attention_frequency")
     c.fixed({"model_type": "blip_2_qformer"})
+    part = c.where.rsplit(": ", 1)[-1]
     if c.given("encoder_hidden_size") and c.whole("encoder_hidden_size") != read:
-        raise ValueError(
-            f"projector_config: encoder_hidden_size: expected {read}, as wide as what the encoder puts out"
-        )
+        raise ValueError(f"{part}: encoder_hidden_size: expected {read}, as wide as what the encoder puts out")
     read = c.whole("encoder_hidden_size")
     c.whole("num_attention_heads")
     c.skip("vocab_size", "max_position_embeddings")
@@ -242,7 +241,7 @@ def q_former(c: ConfigReader, queries: int, read: int, text: int) -> int:
     across = 2 * width * (width + 1) + 2 * width * (read + 1) + 2 * width
     network = inner * (width + 1) + width * (inner + 1) + 2 * width
     if not every:
-        raise ValueError("projector_config: cross_attention_frequency: expected 1 or more, got 0")
+        raise ValueError(f"{part}: cross_attention_frequency: expected 1 or more, got 0")
     crossed, count = -(-c.layers() // every), c.layers()
     layers = count * (own + network * (1 + c.flag("use_qformer_text_input"))) + crossed * across
     return queries * width + 2 * width + layers + text * (width + 1)

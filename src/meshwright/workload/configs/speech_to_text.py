@@ -9,6 +9,7 @@ from .decoders import Traits, attention_of_config, even, made
 from .pairs import NARROWER, SIDES, of_width
 from .reader import ConfigReader
 from .sound import parakeet_layer, parakeet_subsampling
+from .towers import Tower, alone
 
 AS_MANY = "an encoder has as many frames of sound as the text has tokens: a token, and its FLOPs, are one of each"
 
@@ -55,23 +56,45 @@ def _moonshines_heads(c: ConfigReader) -> tuple[int, int]:
     return found[0]
 
 
+def parakeet_tower(c: ConfigReader) -> Tower:
+    """Return Parakeet's Conformer over frames of sound."""
+    width, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
+    if c.given("num_key_value_heads") and c.whole("num_key_value_heads") != heads:
+        raise ValueError(f"num_key_value_heads: expected num_attention_heads = {heads}; fewer are not counted")
+    c.skip("max_position_embeddings", "num_key_value_heads", "scale_input", "dropout_positions", "layerdrop")
+    c.skip("model_type")
+    heard = LayerKind(
+        mixer=Attention(heads=heads, kv_heads=heads, head_dim=even(width, heads), masked=False),
+        network=Dense(width=2 * c.whole("intermediate_size"), gated=False),
+    )
+    multiplied, rest = parakeet_layer(c)
+    heard = msgspec.structs.replace(heard, small=rest, more=multiplied - heard.weights(width))
+    return Tower(width=width, layers=[heard] * c.layers(), held=parakeet_subsampling(c), places=0)
+
+
+def parakeet_encoder(c: ConfigReader) -> Architecture:
+    """Return that encoder alone."""
+    c.assumed.append(PLACES)
+    return alone(parakeet_tower(c), 0)
+
+
+def parakeet_ctc(c: ConfigReader) -> Architecture:
+    """Return that encoder with an output for CTC."""
+    c.skip("ctc_loss_reduction", "ctc_zero_infinity", "encoder_config", "tied")
+    c.assumed.append(PLACES)
+    return alone(parakeet_tower(c.inside("encoder_config")), c.whole("vocab_size"), each=True)
+
+
 def cohere_asr(c: ConfigReader) -> Architecture:
     """Return Cohere Transcribe: Parakeet's Conformer over sound, and a decoder with a table of positions."""
     own, sound = c.whole("hidden_size"), c.inside("encoder_config")
-    wide, heads = sound.whole("hidden_size"), sound.whole("num_attention_heads")
+    tower = parakeet_tower(sound)
+    wide = tower.width
     hidden = max(own, wide)
-    sound.skip("max_position_embeddings", "num_key_value_heads", "scale_input", "dropout_positions", "layerdrop")
-    sound.skip("model_type")
     c.assumed += [AS_MANY, PLACES]
     if own != wide:
         c.assumed.append(NARROWER.format(first=wide, second=own))
-    heard = LayerKind(
-        mixer=Attention(heads=heads, kv_heads=heads, head_dim=even(wide, heads), masked=False),
-        network=Dense(width=2 * sound.whole("intermediate_size"), gated=False),
-    )
-    multiplied, rest = parakeet_layer(sound)
-    heard = msgspec.structs.replace(heard, small=rest, more=multiplied - heard.weights(wide))
-    layers = [of_width(heard, hidden, wide, wide)] * sound.layers()
+    layers = [of_width(heard, hidden, wide, wide) for heard in tower.layers]
     width, plain = c.whole("intermediate_size"), attention_of_config(c)
     biases = ((plain.heads + 2 * plain.kv_heads) * plain.head_dim + own) * c.flag("attention_bias", default=True)
     text = LayerKind(
@@ -81,9 +104,8 @@ def cohere_asr(c: ConfigReader) -> Architecture:
         small=6 * own + 2 * biases + width + own,
     )
     layers += [of_width(text, hidden, own, own)] * c.layers()
-    subsampled = parakeet_subsampling(sound)
     places, joined = c.whole("max_position_embeddings"), own * wide
-    beside = subsampled + (places + 4 + 1) * own + c.whole("vocab_size")
+    beside = tower.held + (places + 4 + 1) * own + c.whole("vocab_size")
     return made(
         *(c, Traits(layer_norm=True, positions="none"), layers),
         hidden_size=hidden,

@@ -4,6 +4,7 @@ Each function takes the keys of `vision_config` and the width of the text model.
 """
 
 from .reader import ConfigReader
+from .sound import q_former
 from .vision import block, clip, sam, sam_neck, sight, tower
 from .vision_of_2026 import patch_of
 
@@ -198,3 +199,19 @@ def perception(c: ConfigReader, text: int) -> int:
 
 
 PERCEPTION_BESIDE = ("vision_use_cls_token", "projector_pooling_ratio")  # which vectors the text model gets
+
+
+def blip2(c: ConfigReader, text: int) -> int:
+    """Return BLIP-2's encoder, and the Q-Former that asks it and is projected to the text."""
+    width, patch, image = (c.whole(name) for name in ("hidden_size", "patch_size", "image_size"))
+    if not patch or image < patch:
+        raise ValueError(f"patch_size: {patch} does not fit image_size {image}")
+    c.whole("num_attention_heads")
+    c.skip("image_text_hidden_size", "use_decoder_only_language_model", "projection_dim")
+    biases = 3 * width * (not c.flag("qkv_bias", default=True))
+    layers = c.layers() * (block(width, c.whole("intermediate_size")) - biases)
+    ends = width * (c.whole("channels", 3) * patch * patch + 1 + 1 + (image // patch) ** 2 + 1 + 2)
+    return ends + layers + q_former(c.inside("qformer_config"), c.whole("num_query_tokens"), width, text)
+
+
+BLIP2_BESIDE = ("qformer_config", "num_query_tokens", "image_text_hidden_size", "use_decoder_only_language_model")

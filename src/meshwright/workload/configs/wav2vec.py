@@ -1,13 +1,14 @@
-"""Encoders of raw audio samples, with an output for CTC: wav2vec 2.0, HuBERT and SEW."""
+"""Encoders of raw audio samples, with an output for CTC or over classes: wav2vec 2.0, HuBERT, SEW and theirs."""
 
 import math
 
 import msgspec
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, LayerKind
-from .conformers import OF_OTHER_HEADS
+from ..kinds import Attention, Dense, LayerKind, runs_of
+from .conformers import OF_OTHER_HEADS, PLACES
 from .decoders import Traits, even, made
+from .encoders import deberta_layer
 from .reader import ConfigReader
 from .token_pooling import share_of
 
@@ -42,9 +43,12 @@ def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) ->
     projected = 0 if squeezes and last == hidden else last * hidden
     normed = c.flag("feat_proj_layer_norm", default=True)
     batch = c.flag("conv_pos_batch_norm")  # in place of a norm of the weights
-    positions, raised = hidden * (hidden // groups) * kernel, hidden * hidden * every * squeezes
+    convolutions = c.whole("conv_pos_kernel_size", 0)  # of data2vec: some in a row, each with biases alone
+    positions = hidden * (hidden // groups) * kernel * max(1, convolutions)
+    raised = hidden * hidden * every * squeezes
     masked = any(c.value(f"mask_{axis}_prob", 0) for axis in ("time", "feature"))
-    small = (2 * hidden if batch else kernel) + hidden + hidden * every * squeezes + hidden * masked
+    small = kernel * hidden if convolutions else (2 * hidden if batch else kernel) + hidden
+    small += hidden * every * squeezes + hidden * masked
     small += 2 * last * normed + hidden * (projected > 0)
     met = heard + (positions + raised) // every
     layer, heads = _layer(c, hidden), c.whole("num_attention_heads")
@@ -61,6 +65,74 @@ def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) ->
         beside_weights=met + projected,
         max_position_embeddings=0,
     )
+
+
+def data2vec_audio(c: ConfigReader) -> Architecture:
+    """Return data2vec of sound: wav2vec 2.0 with a norm behind each convolution, and several of positions."""
+    return wav2vec(c.changed({"feat_extract_norm": "layer"}))
+
+
+def sew_d(c: ConfigReader) -> Architecture:
+    """Return SEW-D: SEW with layers of DeBERTa, and no norm around them."""
+    found, hidden, every = wav2vec(c, squeezes=True), c.whole("hidden_size"), c.whole("squeeze_factor")
+    layer, tables, convolved = deberta_layer(c, c.whole("max_position_embeddings"))
+    c.skip("position_biased_input", "type_vocab_size")
+    c.assumed.append(PLACES)
+    assert isinstance(layer.mixer, Attention)
+    plain = msgspec.structs.replace(layer, mixer=msgspec.structs.replace(layer.mixer, places=0))
+    shared = share_of(plain, hidden, hidden, every) if every > 1 else plain
+    beside = tables - 2 * hidden + (convolved + 3 * hidden if convolved else 0) - convolved // every
+    return msgspec.structs.replace(
+        found,
+        stack=runs_of([shared] * c.layers()),
+        beside_parameters=found.beside_parameters + beside,
+        beside_weights=found.beside_weights + convolved // every,
+    )
+
+
+SOUND = frozenset(
+    {
+        *("wav2vec2", "hubert", "sew", "sew-d", "wavlm", "unispeech", "unispeech-sat", "data2vec-audio"),
+        "wav2vec2-bert",
+    }
+)
+
+
+def with_classes(c: ConfigReader, model: Architecture, *, each: bool) -> Architecture:
+    """Return an encoder of sound with an output over classes of `each` frame, or of a sequence behind a projection."""
+    if c.flag("add_adapter"):
+        raise ValueError("add_adapter: expected false, as classes over an adapter have it")
+    classes, hidden = c.classes(), model.hidden_size
+    width = hidden if each else c.whole("classifier_proj_size")
+    weighed = (model.num_hidden_layers + 1) * c.flag("use_weighted_layer_sum")
+    held = classes + width * (not each) + weighed - model.vocab_size
+    return msgspec.structs.replace(
+        model,
+        vocab_size=classes,
+        embedding_size=0 if width == hidden else width,
+        beside_parameters=model.beside_parameters + held,
+        beside_weights=model.beside_weights + hidden * width * (not each),
+        once_weights=0 if each else classes * width,
+    )
+
+
+def pretraining(c: ConfigReader) -> Architecture:
+    """Return wav2vec 2.0 as it learns: its output beside what frames are quantized to, from a book of vectors."""
+    model, (groups, each, width, out) = wav2vec(c), (c.whole(name) for name in OF_BOOK)
+    heard = (c.numbers("conv_dim") or [0])[-1]
+    if not groups or width % groups:
+        raise ValueError(f"codevector_dim: {groups} groups do not divide {width}")
+    met = heard * groups * each + width * out
+    held = each * width + groups * each + 2 * out - model.vocab_size
+    return msgspec.structs.replace(
+        model,
+        vocab_size=out,
+        beside_parameters=model.beside_parameters + held,
+        beside_weights=model.beside_weights + met,
+    )
+
+
+OF_BOOK = ("num_codevector_groups", "num_codevectors_per_group", "codevector_dim", "proj_codevector_dim")
 
 
 def _layer(c: ConfigReader, hidden: int) -> LayerKind:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from meshwright.workload import configs
+from meshwright.workload.configs.classes import OWN
 from meshwright.workload.configs.composites import COMPOSITES
 from meshwright.workload.configs.families import RECIPES
 from meshwright.workload.configs.outputs import NO_WORDS
@@ -110,6 +111,8 @@ def model(config: Mapping[str, Any]) -> torch.nn.Module:
             except ValueError as error:
                 if "Unrecognized configuration" not in str(error):
                     raise
+    if config["model_type"] in OWN:
+        return model({**config, "architectures": [next(iter(OWN[config["model_type"]]))]})
     if config["model_type"] in NO_WORDS:
         with torch.device("meta"):
             return transformers.AutoModel.from_config(made)  # type: ignore[no-any-return]

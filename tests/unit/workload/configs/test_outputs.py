@@ -94,3 +94,62 @@ def test_keys_that_authors_leave_beside_the_sizes_are_understood_where_they_fit_
         architecture_of(mamba | {"d_inner": 256})
     with pytest.raises(InputError, match="chronos_config: not understood"):
         architecture_of(series | {"chronos_config": {"input_patch_size": 16}})
+
+
+OTHERS_NAMES = {
+    "gpt-sw3": "GPT2Model",
+    "hunyuan_v1_moe": "HunYuanMoEV1Model",
+    "internlm3": "LlamaModel",
+    "qwen2_5_vl": "Qwen2_5_VLModel",
+    "glmga": "Glm46VModel",
+    "voxtral": "VoxtralModel",
+    "gemma4": "Gemma4Model",
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS_NAMES)
+def test_bare_models_with_encoders_or_under_the_name_of_another_type_have_the_parameters_of_the_library(kind):
+    pytest.importorskip("transformers")
+    config = library.base(kind) | {"architectures": [OTHERS_NAMES[kind]]}
+    found = architecture_of(config)
+
+    assert found.architecture.parameters == library.parameters(library.model(config))
+    assert any(f"{OTHERS_NAMES[kind]} puts out vectors" in told for told in found.assumed)
+    assert not any("the output has the embedding's weights" in told for told in found.assumed)
+
+
+OF_SOUND = {
+    "wav2vec2": "Wav2Vec2ForSequenceClassification",
+    "hubert": "HubertForSequenceClassification",
+    "sew": "SEWForSequenceClassification",
+    "sew-d": "SEWDForSequenceClassification",
+    "wavlm": "WavLMForAudioFrameClassification",
+    "data2vec-audio": "Data2VecAudioForSequenceClassification",
+    "wav2vec2-bert": "Wav2Vec2BertForSequenceClassification",
+}
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("kind", OF_SOUND)
+def test_classes_of_sounds_have_the_parameters_of_the_library(kind, weighed):
+    pytest.importorskip("transformers")
+    config = library.base(kind) | {"architectures": [OF_SOUND[kind]], "classifier_proj_size": 96}
+    config |= {"use_weighted_layer_sum": weighed, "id2label": {str(i): f"sound {i}" for i in range(7)}}
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+def test_the_classes_of_a_sound_are_multiplied_once_and_the_projection_before_them_with_each_frame():
+    sizes = {"model_type": "hubert", **SMALL, "num_hidden_layers": 2, "classifier_proj_size": 96}
+    bare, classes = (architecture_of(sizes | {"architectures": [f"Hubert{what}"]}).architecture for what in ENDS)
+
+    more = 128 * 96 + 2 * 96 / 512 - 128 / 512  # without the column that stands for vectors
+    assert classes.products_per_token(512) - bare.products_per_token(512) == pytest.approx(more, rel=1e-2)
+
+
+ENDS = ("Model", "ForSequenceClassification")
+
+
+def test_an_encoder_of_sound_that_learns_otherwise_than_wav2vec_is_refused_by_its_class():
+    with pytest.raises(InputError, match="UniSpeechForPreTraining: its output is not counted"):
+        architecture_of({"model_type": "unispeech", "architectures": ["UniSpeechForPreTraining"]})

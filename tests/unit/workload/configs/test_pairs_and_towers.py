@@ -21,6 +21,13 @@ OCR = LLAMA | ROUTED | {"model_type": "unlimited_ocr_text", "num_key_value_heads
 HEARD = {"hidden_dim": 32, "num_layers": 3, "num_heads": 4, "output_dim": 12, "input_dim": 20, "max_pos_emb": 300}
 FORMER = TINY | {"model_type": "blip_2_qformer", "hidden_size": 48, "encoder_hidden_size": 32}
 JOINED = {
+    "blip-2": {
+        "architectures": ["Blip2ForConditionalGeneration"],
+        "text_config": TINY | {"model_type": "opt", "vocab_size": 500, "word_embed_proj_dim": 64, "ffn_dim": 96},
+        "vision_config": SIGHT | {"qkv_bias": False},
+        "qformer_config": FORMER,
+        "num_query_tokens": 8,
+    },
     "janus": {"text_config": LLAMA, "vision_config": SIGHT | {"projection_dim": 64, "depth": 3}, "vq_config": CODES},
     "unlimited_ocr": {"text_config": OCR, "vision_config": {"sam_config": SEGMENTS, "encoder_config": SIGHT}},
     "minicpmv4_7": {"text_config": QWEN, "vision_config": SIGHT, "merger_times": 2},
