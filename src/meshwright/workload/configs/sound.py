@@ -227,14 +227,17 @@ def granite_speech(c: ConfigReader, text: int) -> int:
 GRANITE_BESIDE = ("projector_config", "downsample_rate", "window_size", "has_lora_adapter")
 
 
-def q_former(c: ConfigReader, queries: int, read: int, text: int) -> int:
-    """Return queries that attend to each other and to an encoder `read` wide, and what projects them to the text."""
+def q_former(c: ConfigReader, queries: int, read: int, text: int, *, follows: bool = False) -> int:
+    """Return queries that attend to each other and to an encoder `read` wide, and what projects them to the text.
+
+    `follows`: its class takes over the width of the encoder; others have a default of their own.
+    """
     width, inner, every = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("cross_attention_frequency")
     c.fixed({"model_type": "blip_2_qformer"})
     part = c.where.rsplit(": ", 1)[-1]
     if c.given("encoder_hidden_size") and c.whole("encoder_hidden_size") != read:
         raise ValueError(f"{part}: encoder_hidden_size: expected {read}, as wide as what the encoder puts out")
-    read = c.whole("encoder_hidden_size")
+    read = read if follows else c.whole("encoder_hidden_size")
     c.whole("num_attention_heads")
     c.skip("vocab_size", "max_position_embeddings")
     own = 4 * width * (width + 1) + 2 * width

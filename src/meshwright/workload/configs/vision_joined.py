@@ -211,7 +211,8 @@ def blip2(c: ConfigReader, text: int) -> int:
     biases = 3 * width * (not c.flag("qkv_bias", default=True))
     layers = c.layers() * (block(width, c.whole("intermediate_size")) - biases)
     ends = width * (c.whole("channels", 3) * patch * patch + 1 + 1 + (image // patch) ** 2 + 1 + 2)
-    return ends + layers + q_former(c.inside("qformer_config"), c.whole("num_query_tokens"), width, text)
+    queries = q_former(c.inside("qformer_config"), c.whole("num_query_tokens"), width, text, follows=True)
+    return ends + layers + queries
 
 
 BLIP2_BESIDE = ("qformer_config", "num_query_tokens", "image_text_hidden_size", "use_decoder_only_language_model")

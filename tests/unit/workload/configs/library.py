@@ -102,6 +102,8 @@ def model(config: Mapping[str, Any]) -> torch.nn.Module:
     import transformers
 
     made = configuration(config)
+    if config["model_type"] in OWN and not config.get("architectures"):
+        return model({**config, "architectures": [next(iter(OWN[config["model_type"]]))]})
     with torch.device("meta"):
         if config.get("architectures"):
             return getattr(transformers, config["architectures"][0])(made)  # type: ignore[no-any-return]
@@ -111,8 +113,6 @@ def model(config: Mapping[str, Any]) -> torch.nn.Module:
             except ValueError as error:
                 if "Unrecognized configuration" not in str(error):
                     raise
-    if config["model_type"] in OWN:
-        return model({**config, "architectures": [next(iter(OWN[config["model_type"]]))]})
     if config["model_type"] in NO_WORDS:
         with torch.device("meta"):
             return transformers.AutoModel.from_config(made)  # type: ignore[no-any-return]
