@@ -12,9 +12,10 @@ import psutil
 from meshwright.train.run.events import read_events
 
 
-def hear_interrupts() -> None:
-    """Undo what a shell does to the jobs that it runs in the background, the tests themselves perhaps."""
+def hear_signals() -> None:
+    """Undo what a shell, or nohup, does to the jobs that it runs in the background, the tests themselves perhaps."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Job:
@@ -28,7 +29,7 @@ class Job:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=hear_interrupts,
+            preexec_fn=hear_signals,
         )
 
     def members(self) -> list[psutil.Process]:

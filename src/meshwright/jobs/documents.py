@@ -110,7 +110,7 @@ def _yaml(name: str, text: str) -> Any:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is not None:
             _unfolded(root, name, {}, 0)
-        return yaml.load(text, Loader=_Loader)
+        return _Loader(text).get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from testkit.fault_jobs import hear_interrupts
+from testkit.fault_jobs import hear_signals
 
 PLAN = ("plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "32")
 
@@ -21,7 +21,7 @@ def started(*words):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=hear_interrupts,
+        preexec_fn=hear_signals,
     )
 
 

@@ -134,7 +134,7 @@ class RankPool:
         failures = {rank: value for rank, (ok, value) in sorted(answers.items()) if not ok}
         refusals = [refusal for refusal, _ in failures.values() if refusal is not None]
         silent = [rank for rank in range(self.world_size) if rank not in answers]
-        if silent:
+        if silent or not all(process.is_alive() for process in self._processes):
             self.close()
         if failures and len(refusals) == len(failures):
             raise refusals[0]
