@@ -81,6 +81,13 @@ def test_a_matrix_of_connectivity_says_which_pairs_have_no_peer_access():
     assert table.notes == ("no peer access between 2 pairs (0-2, 1-2): their copies go through the host",)
 
 
+def test_a_matrix_of_connectivity_that_a_second_head_cuts_off_says_nothing():
+    head = next(line for line in CONNECTIVITY.splitlines() if line.strip().startswith("D\\D"))
+    (table,) = parse_tables(CONNECTIVITY.replace(head, f"{head}\n{head}", 1), "t")
+
+    assert table.notes == ()
+
+
 def test_figures_that_fill_their_columns_are_parted():
     head = "#bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% percentile[usec]\n"
     (table,) = parse_tables(head + " 2 1000 450.00 37000.50 690.25 920.00 2460.901210.65\n", "t")

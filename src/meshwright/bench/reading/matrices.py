@@ -24,7 +24,7 @@ _TITLES = (
     ),
     (re.compile(r"\b(Uni|Bi?)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
 )
-_HEAD = re.compile(r"^(?:D[\\/]D)?\s*\d+(?:\s+\d+)*$", re.I)
+_HEAD = re.compile(r"^(?:D[\\/]D)?\s*\d{1,6}(?:\s+\d{1,6})*$", re.I)
 _ENDS = re.compile(r"\b(CPU|GPU)\(row\).*?\b(CPU|GPU)\(column\)")
 # as rocm_bandwidth_test lists devices: a GPU has an id or a place on the bus behind its name, a CPU has neither
 _DEVICE = re.compile(r"\bDevice:\s*(\d+),\s*(\S.*?)\s*$")
@@ -38,6 +38,7 @@ _DAMAGED = re.compile(r"Invalid value when checking the (?:pattern|buffer).*")  
 _WAIVED = re.compile(r"^Waiving (\w+)|^Waived\b")  # newer versions print the second below "Running NAME."
 _NO_PEER = re.compile(r"^Device=(\d{1,6}) CANNOT Access Peer Device=(\d{1,6})\s*$")
 _CONNECTIVITY = "P2P Connectivity Matrix"
+_ANSWERS = re.compile(r"\d{1,6}(?:\s+[01])+$")  # of one device: whether it reaches each of the others
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
 
@@ -111,7 +112,7 @@ def _without_access(lines: Sequence[str]) -> list[tuple[int, int]]:
             columns = []
         elif columns is not None and not columns and _HEAD.match(words):
             columns = re.sub(r"^D[\\/]D", "", words, flags=re.I).split()
-        elif columns and len(row) == len(columns) + 1 and all(cell in ("0", "1") for cell in row[1:]):
+        elif columns and len(row) == len(columns) + 1 and _ANSWERS.match(words):
             ends = zip(columns, row[1:], strict=True)
             apart += [(int(row[0]), int(column)) for column, cell in ends if cell == "0" and column != row[0]]
         else:

@@ -439,7 +439,7 @@ def _small(c: ConfigReader, traits: Traits, mixer: Mixer | None, network: Networ
     biased = switch(c, traits.network_bias)
     if isinstance(network, Dense):
         found += (network.width * (2 if network.gated else 1) + hidden) * biased
-        found += LEARNED.get(c.value("hidden_act"), 0)
+        found += LEARNED.get(str(c.value("hidden_act")), 0)
     elif isinstance(network, Experts):
         found += network.count * traits.router_bias
         found += (network.shared * (2 if network.gated else 1) + hidden) * (biased and network.shared > 0)
