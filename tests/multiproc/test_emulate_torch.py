@@ -80,6 +80,7 @@ def test_gloo_reaches_the_rate_of_the_nic(emulated, megabits):
     assert float(job.stdout(0)) == pytest.approx(rate, rel=0.1)
 
 
+@pytest.mark.alone
 def test_a_group_notices_a_slowed_link_and_chooses_as_a_fresh_start_would(emulated, tmp_path):
     cluster = emulated(nodes=4, nic_bytes_per_s=200 * MEGABIT)
     marker = tmp_path / "slowed"
