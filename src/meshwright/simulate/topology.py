@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..collectives.pricing.network import Network, Route
+from ..collectives.pricing.network import Network, RankCosts, Route
 from ..errors import InputError, nearest
 from .arrays import Floats, Ints, Lists, ints, starts
 
@@ -137,17 +137,11 @@ class PricedNetwork:
 
 
 @dataclass(frozen=True, eq=False)
-class TopologyNetwork:
+class TopologyNetwork(RankCosts):
     """A topology as a Network, so that prices take the ways that simulations take; its links are the resources."""
 
     topology: Topology
     latency_s: float | None = None  # of every message; None: what its links say
-    message_s: float = 0.0
-    crowding_s: float = 0.0
-    turn_s: float = 0.0
-    burst_s: float = 0.0
-    reduce_bytes_per_s: float | None = None
-    copy_s: float = 0.0
     _routes: dict[tuple[int, int], Route] = field(init=False, default_factory=dict, repr=False)
 
     @property

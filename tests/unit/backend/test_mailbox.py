@@ -530,23 +530,14 @@ def test_a_thread_that_waits_while_the_mailbox_closes_is_let_go_and_loses_nothin
     mailbox._thread = Ends()
     read = os.eventfd_read
     monkeypatch.setattr(os, "eventfd_read", lambda bell: (time.sleep(0.3), read(bell))[1])
-    bells, refusals = [], []
+    waiter = waits_for(mailbox, awaited)
+    (bell,) = mailbox._lingering
 
-    def wait():
-        try:
-            mailbox.drive(awaited, limit_s=None)
-            awaited.wait()
-        except (OSError, CollectiveError) as error:
-            refusals.append(str(error))
-
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    while not (bells := list(mailbox._lingering)):
-        time.sleep(0.001)
     mailbox.close()
     waiter.join()
     theirs.close()
 
-    assert refusals == ["recv: the group was shut down before it was done"]
+    with pytest.raises(CollectiveError, match="^recv: the group was shut down before it was done$"):
+        awaited.wait()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(bells[0])
+        os.fstat(bell)

@@ -65,8 +65,20 @@ class LinkRate(NamedTuple):
     bandwidth_bytes_per_s: float
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RankCosts:
+    """What messages and sums cost the ranks of a network beside its links, as `Network` says; by default nothing."""
+
+    message_s: float = 0.0
+    crowding_s: float = 0.0
+    turn_s: float = 0.0
+    burst_s: float = 0.0
+    reduce_bytes_per_s: float | None = None
+    copy_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
-class HostsNetwork:
+class HostsNetwork(RankCosts):
     """Hosts with equal ranks: any two ranks are one link apart, and links between hosts pass the hosts' NICs.
 
     A rank sends and receives at once at the rate of its link inside the host; rank r of a host uses its NIC number
@@ -79,12 +91,6 @@ class HostsNetwork:
     inside: LinkRate
     between: LinkRate
     nics: int = 1
-    message_s: float = 0.0
-    crowding_s: float = 0.0
-    turn_s: float = 0.0
-    burst_s: float = 0.0
-    reduce_bytes_per_s: float | None = None
-    copy_s: float = 0.0
     shared_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -139,7 +145,7 @@ def uniform(ranks: int, latency_s: float, bandwidth_bytes_per_s: float, **more: 
 
 
 @dataclass(frozen=True, eq=False)
-class GraphNetwork:
+class GraphNetwork(RankCosts):
     """The links of a Cluster, each a resource in either direction; messages take the way with the fewest links.
 
     Between ways of as many links, the widest is taken; none leads through a device of `ends`. `devices[r]` is where
@@ -150,12 +156,6 @@ class GraphNetwork:
     links: tuple[Link, ...]
     ends: frozenset[str] = frozenset()  # devices that pass nothing on, such as GPUs
     latency_s: float | None = None  # of every message; None: what the links say
-    message_s: float = 0.0
-    crowding_s: float = 0.0
-    turn_s: float = 0.0
-    burst_s: float = 0.0
-    reduce_bytes_per_s: float | None = None
-    copy_s: float = 0.0
     _around: dict[str, list[tuple[str, int]]] = field(init=False, default_factory=dict, repr=False)
     _routes: dict[tuple[int, int], Route] = field(init=False, default_factory=dict, repr=False)
 
