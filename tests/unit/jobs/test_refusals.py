@@ -95,7 +95,7 @@ def test_arguments_of_a_yaml_need_each_other_as_flags_do(tmp_path):
 def test_an_overlap_that_needs_sequence_parallelism_is_not_priced_without_it(tmp_path):
     found = job(tmp_path, {"run.sh": RUN + MEGATRON + " --tensor-model-parallel-size 2 --tp-comm-overlap"})
 
-    assert "tp-overlap" not in found.traits
+    assert found.traits == ("dp-waits",)
     assert any("tp-comm-overlap" in note for note in found.notes)
 
 
