@@ -67,7 +67,7 @@ class LinkRate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RankCosts:
-    """What messages and sums cost the ranks of a network beside its links, as `Network` says; by default nothing."""
+    """The costs of messages and sums to ranks, beside the links, as `Network` says; by default none."""
 
     message_s: float = 0.0
     crowding_s: float = 0.0
