@@ -1,5 +1,6 @@
 """`meshwright emulate`: a cluster in a box: run a command in it, break it, look into it."""
 
+import contextlib
 import sys
 import time
 from typing import Any
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from ..cluster.emulation import Emulation, EmulationSpec, state, stream
 from ..cluster.emulation.derive import derived, measure_carry
+from ..cluster.emulation.protocol import NoAnswerError
 from ..cluster.emulation.session import send_request, visit
 from ..cluster.expand import expanded
 from ..cluster.wire import read_cluster
@@ -130,9 +132,10 @@ def _sentence(wanted: EmulationSpec) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_running(as_json: bool) -> int:
     """Print the emulations that run here, and what runs in them."""
-    found = [
-        {"id": entry.owner_pid, **send_request(entry.folder, {"op": "status"})} for entry in state.running(state.root())
-    ]
+    found = []
+    for entry in state.running(state.root()):
+        with contextlib.suppress(NoAnswerError):  # one that is not up yet, or ends just now, runs nothing
+            found.append({"id": entry.owner_pid, **send_request(entry.folder, {"op": "status"})})
     if as_json:
         click.echo(to_json(found))
         return 0

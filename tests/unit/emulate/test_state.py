@@ -1,9 +1,13 @@
+import json
 import os
+import socket
 
 import pytest
 
+from meshwright import cli
 from meshwright.cluster.discovery.processes import start_time
-from meshwright.cluster.emulation import state
+from meshwright.cluster.emulation import protocol, state
+from meshwright.cluster.emulation.session import send_request
 from meshwright.errors import InputError
 
 
@@ -21,6 +25,33 @@ def test_only_folders_of_living_owners_are_running(tmp_path):
     assert [found.folder for found in state.running(tmp_path)] == [str(mine)]
     assert set(state.sweep_dead(tmp_path)) == {reused.name, dead.name}
     assert [path.name for path in tmp_path.iterdir()] == [mine.name]
+
+
+def test_an_emulation_that_is_not_up_yet_is_neither_listed_nor_an_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    entry(state.root(), os.getpid(), start_time(os.getpid()))  # no socket in it
+
+    assert cli.run_command(["emulate", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert cli.run_command(["emulate", "fault", "cut", "node0"]) == 1
+    assert "starts or has ended" in capsys.readouterr().err
+
+
+def test_an_emulation_that_ends_before_it_replies_has_ended_in_a_word(tmp_path, monkeypatch):
+    folder = entry(tmp_path, os.getpid(), start_time(os.getpid()))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        with protocol.control_path(folder) as path:
+            listener.bind(path)
+        listener.listen()
+        sent = protocol.send_message
+
+        def send_message(connection, *message):
+            listener.accept()[0].close()  # the supervisor takes itself down
+            sent(connection, *message)
+
+        monkeypatch.setattr(protocol, "send_message", send_message)
+        with pytest.raises(protocol.NoAnswerError, match="the emulation has ended"):
+            send_request(str(folder), {"op": "status"})
 
 
 def test_the_only_emulation_needs_no_id_and_several_do(tmp_path):

@@ -15,6 +15,10 @@ MAX_BYTES = 2**18
 _MAX_HANDLES = 4
 
 
+class NoAnswerError(MeshwrightError):
+    """An emulation that does not answer: it is not up yet, or has ended meanwhile."""
+
+
 def pair() -> tuple[socket.socket, socket.socket]:
     """Return two connected ends with packets large enough for a command and its environment."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -78,9 +82,9 @@ def failure(error: MeshwrightError) -> dict[str, Any]:
 
 
 def checked_reply(message: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a reply, or raise the error that it carries."""
+    """Return a reply, or raise the error that it carries; NoAnswerError if there is none."""
     if message is None:
-        raise MeshwrightError("the emulation has ended")
+        raise NoAnswerError("the emulation has ended")
     if "error" in message:
         raise (InputError if message["input"] else MeshwrightError)(message["error"])
     return message

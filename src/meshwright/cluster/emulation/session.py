@@ -230,7 +230,10 @@ class StartedJob:
 
 
 def send_request(folder: str, message: dict[str, Any]) -> dict[str, Any]:
-    """Send one request to an emulation that another process owns, found by its folder, and return the reply."""
+    """Send one request to an emulation that another process owns, found by its folder, and return the reply.
+
+    NoAnswerError if it is not up yet or has ended meanwhile.
+    """
     with _connected(folder) as connection:
         protocol.send_message(connection, message)
         return _reply(connection)
@@ -259,9 +262,12 @@ def _connected(folder: str) -> Iterator[socket.socket]:
             with protocol.control_path(folder) as path:
                 connection.connect(path)
         except OSError as error:
-            raise MeshwrightError(f"{folder}: {error.strerror}; the emulation has ended") from None
+            raise protocol.NoAnswerError(f"{folder}: {error.strerror}; the emulation starts or has ended") from None
         protocol.enlarge(connection)
-        yield connection
+        try:
+            yield connection
+        except ConnectionError:
+            raise protocol.NoAnswerError(f"{folder}: the emulation has ended") from None
 
 
 def _reply(connection: socket.socket) -> dict[str, Any]:
