@@ -213,3 +213,13 @@ def test_a_pair_says_that_a_token_is_one_of_each_side():
 
     assert any("as long in the encoder as in the decoder" in told for told in pair.assumed)
     assert not any("encoder" in told for told in alone.assumed)
+
+
+@pytest.mark.parametrize("name", ["metadata.txt", "model.gguf", "config"])
+def test_a_file_that_is_no_config_is_not_taken_for_a_name_of_the_catalogue(tmp_path, name):
+    file = tmp_path / name
+    file.write_text("llama_model_loader: loaded meta data with 26 key-value pairs")
+
+    with pytest.raises(InputError, match=f"{name}: expected the model's config.json.*logs are not read") as told:
+        load_model(str(file))
+    assert "known:" not in str(told.value)

@@ -4,9 +4,9 @@ An encoder's sizes come from `vision_config` and `audio_config`; its parameters 
 counted, its time is not: tokens of text do not pass through it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from . import sound, vision, vision_joined, vision_of_2026
 from .reader import ConfigReader
@@ -193,3 +193,40 @@ COMPOSITES: dict[str, Composite] = {
     "blip-2": Composite("opt", vision_joined.blip2, whose="text", beside=vision_joined.BLIP2_BESIDE),
     "mllama": Composite("mllama_text_model", vision.mllama_tower, whose="nobody"),
 }
+
+
+SHARED_OUTPUT = "the output has the embedding's weights, as the class of {kind} has it; {which}"
+SILENT = "no tie_word_embeddings says so"
+AGAINST = "tie_word_embeddings of text_config says otherwise, and is passed over: set it beside text_config"
+BEFORE = (
+    "the output has {own}, as version 4 of transformers, which wrote the file, reads its text_config; version 5 passes "
+    "over that where no tie_word_embeddings stands beside it"
+)
+
+
+def tied_by(
+    config: Mapping[str, Any], composite: Composite, kind: str, *, of_text: bool
+) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the output has the embedding's weights, and what is assumed of that.
+
+    `of_text`: what text_config says, or its class where it says nothing. Before version 5 of transformers that alone
+    decided (4.57: modeling_utils.py, PreTrainedModel.tie_weights asks get_text_config), and a key beside it that is
+    true, the default then, was not written; since then the class of the whole model has a default of its own.
+    """
+    said = config.get("tie_word_embeddings")
+    tied = bool(composite.tied if "tie_word_embeddings" not in config else said)
+    found = {
+        "own": tied,
+        "first": tied if said is not None else of_text,
+        "either": tied or of_text,
+        "text": of_text,
+        "nobody": False,
+    }[composite.whose]
+    if composite.whose not in {"own", "either"} or "tie_word_embeddings" in config:
+        return found, ()
+    if found != of_text and str(config.get("transformers_version")).startswith("4."):
+        return of_text, (BEFORE.format(own="the embedding's weights" if of_text else "weights of its own"),)
+    inside = config.get("text_config")
+    against = isinstance(inside, Mapping) and inside.get("tie_word_embeddings") is False
+    which = AGAINST if against else SILENT
+    return found, (SHARED_OUTPUT.format(kind=kind, which=which),) if tied else ()

@@ -58,6 +58,8 @@ DECODERS: dict[str, Traits] = {
     "mistral": MISTRAL,
     "ministral3": MISTRAL,
     "qwen2": QWEN2,
+    # XiaomiMiMo/MiMo-7B-Base:modeling_mimo.py, layers of Qwen 2 with biases of queries, keys and values
+    "mimo": Traits(qkv_bias=True, out_bias=False, network_bias=False, fixed=(("attention_bias", True),)),
     "qwen2_vl_text": QWEN2,
     **dict.fromkeys(("qwen2_5_vl_text", "qwen2_5_omni_text"), QWEN2),
     "qwen3": QWEN3,

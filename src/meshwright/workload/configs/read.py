@@ -16,11 +16,12 @@ from ..architecture import Architecture
 from ..kinds import Attention
 from . import vision
 from .classes import FURTHER, OWN, UNNAMED, by_class
-from .composites import COMPOSITES
+from .composites import COMPOSITES, tied_by
 from .families import RECIPES, Recipe
 from .ignored import is_ignored
 from .others import PAIRS
 from .outputs import NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, is_bare, with_other_output
+from .own_forms import under_a_type
 from .published import FORMS, by_todays_names, under_todays_type
 from .reader import ALIASES, ConfigReader, is_empty
 from .wav2vec import SOUND
@@ -78,6 +79,10 @@ def architecture_of(
     Raises InputError naming an unknown model type, or a key that is wrong, missing, or not understood (unless
     `allow_unknown`, which passes over such keys and lists them).
     """
+    try:
+        config, of_form = under_a_type(config)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
     config, told = under_todays_type(config)
     kind = _model_type(config, where, alone=allow_unknown)
     _check_head(config, kind, where, allow_unknown=allow_unknown)
@@ -93,7 +98,7 @@ def architecture_of(
         )
     _refuse_huge(msgspec.to_builtins(found.architecture), where)
     named = msgspec.structs.replace(found.architecture, name=name)
-    told = told or _own_code(config, kind)
+    told = of_form or told or _own_code(config, kind)
     assumed = (*told, *found.assumed, *_quantized(config), *_output_of(config, named, where))
     return found._replace(architecture=named, assumed=assumed)
 
@@ -225,7 +230,7 @@ def _other_output(config: Mapping[str, Any], first: str, otherwise: str = OTHER_
 def _own_code(config: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     """Return that the class of a file is one of code beside its weights, whose name is that of no type."""
     named = str(_auto_map(config).get("AutoModelForCausalLM") or "")
-    plain = re.sub(f"({'|'.join(HEADS)})$", "", named.rpartition(".")[2]).lower().replace("_", "")
+    plain = re.sub(f"(Model)?({'|'.join(HEADS)})$", "", named.rpartition(".")[2]).lower().replace("_", "")
     known = {re.sub("[_-]|text$", "", name) for name in model_types()}
     return (COUNTED_AS.format(named=named, kind=kind),) if plain and plain not in known else ()
 
@@ -379,22 +384,10 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     text = dict(by_todays_names(text, text_kind))
     filled = [(key, value) for key, value in composite.sizes if key not in text]
     text |= dict(filled)
-    tied = bool(config.get("tie_word_embeddings", composite.tied))
-    usual = config_defaults().get(text_kind, {})
-    of_text = text.get("tie_word_embeddings", usual.get("tie_word_embeddings")) is True
-    silent = tied and "tie_word_embeddings" not in config and composite.whose in {"own", "either"}
-    said = config.get("tie_word_embeddings") is not None
-    ties = {
-        "own": tied,
-        "first": tied if said else of_text,
-        "either": tied or of_text,
-        "text": of_text,
-        "nobody": False,
-    }
-    text["tie_word_embeddings"] = ties[composite.whose]
+    of_text = text.get("tie_word_embeddings", config_defaults().get(text_kind, {}).get("tie_word_embeddings")) is True
+    text["tie_word_embeddings"], tied_as = tied_by(config, composite, kind, of_text=of_text)
     named = next(iter(config.get("architectures") or []), "")
     named = named if is_bare(named, kind) and not named.endswith(HEADS) else ""
-    silent = silent and not named
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where, named=named)
     towers, told, unknown = _encoders(config, kind, found.architecture.hidden_size, where)
     beside = _beside(rest, found.architecture, where) if inside else []
@@ -405,7 +398,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
         (
             *found.assumed,
             *(FILLED.format(key, value, kind) for key, value in filled),
-            *((SHARED_OUTPUT.format(kind=kind),) if silent else ()),
+            *(() if named else tied_as),
             *told,
         ),
         tuple(unknown),
@@ -444,7 +437,6 @@ def _encoders(config: Mapping[str, Any], kind: str, width: int, where: str) -> t
 
 
 FILLED = "{} = {}, the default of {} for its text model"
-SHARED_OUTPUT = "the output has the embedding's weights, as the class of {kind} has it; no tie_word_embeddings says so"
 
 
 def _beside(rest: Mapping[str, Any], model: Architecture, where: str) -> list[str]:

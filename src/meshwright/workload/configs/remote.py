@@ -1,10 +1,13 @@
-"""Decoders whose code lies beside their weights (`auto_map`): ChatGLM, Qwen 1, Arctic, Phi-3-small."""
+"""Decoders of code beside their weights (`auto_map`): ChatGLM, Qwen 1, Arctic, Phi-3-small, MiniCPM, EXAONE 3."""
+
+from functools import partial
 
 import msgspec
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, LayerKind
 from .decoders import Traits, attention_of_config, decoder, even, experts_of, made
+from .layerwise import nemotron_nas, openelm
 from .reader import ConfigReader
 
 
@@ -87,4 +90,29 @@ def phi3_small(c: ConfigReader) -> Architecture:
 
 
 SPARSE = ("block_size", "homo_head_pattern", "num_local_blocks", "triton_kernel_block_size", "vert_stride")
-REMOTE = {"chatglm": chatglm, "qwen": qwen, "arctic": arctic, "phi3small": phi3_small}
+
+
+SCALES = ("scale_emb", "dim_model_base", "scale_depth", "hidden_act_param", "mup_denominator")
+BLOCKS = "attention that picks blocks of keys (sparse_config) is counted as if each token met all before it"
+
+
+def minicpm(c: ConfigReader) -> Architecture:
+    """Return MiniCPM 1 and 4 (openbmb/MiniCPM-2B-sft-bf16, MiniCPM-MoE-8x2B and MiniCPM4-8B: modeling_minicpm.py)."""
+    if c.part("sparse_config"):
+        c.assumed.append(BLOCKS)
+    routed = "all" if c.whole("experts", 0) else ""
+    return decoder(c, Traits(tied=True, network_bias=False, experts=routed, passed=SCALES))
+
+
+# EXAONE 3 and 3.5 (LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct: configuration_exaone.py, modeling_exaone.py)
+EXAONE = Traits(tied=True, qkv_bias=False, out_bias=False, network_bias=False, inner=4.0)
+REMOTE = {
+    "chatglm": chatglm,
+    "qwen": qwen,
+    "arctic": arctic,
+    "phi3small": phi3_small,
+    "minicpm": minicpm,
+    "exaone": partial(decoder, traits=EXAONE),
+    "openelm": openelm,
+    "nemotron-nas": nemotron_nas,
+}

@@ -113,11 +113,17 @@ def entry(name: str) -> ModelEntry:
     return convert(tomllib.loads(text), ModelEntry, where=f"catalogue: {name}")
 
 
+NO_CONFIG = "expected the model's config.json, or a file .toml with the same keys; weights and logs are not read"
+
+
 def load_model(text: str, *, allow_unknown: bool = False) -> Model:
     """Return the model that `--model` names: an entry of the catalogue, or a file or folder with a config."""
     path = Path(text)
     if path.suffix not in {".json", ".toml"} and not path.is_dir():
-        return _of_catalogue(resolve_model(text) or text)
+        known = resolve_model(text)
+        if known is None and path.is_file():
+            raise InputError(f"{text}: {NO_CONFIG}")
+        return _of_catalogue(known or text)
     file = path / "config.json" if path.is_dir() else path
     data = _read(file)
     if isinstance(data.get("config"), Mapping):  # the form of the catalogue

@@ -167,3 +167,43 @@ def test_tables_of_shapes_and_sounds_are_joined_only_where_keys_say_so():
 def test_a_type_that_is_not_known_is_refused_with_what_its_class_or_its_keys_are(config, told):
     with pytest.raises(InputError, match=f"house is not known .*{told}.*--params takes a size"):
         architecture_of({"model_type": "house", **config})
+
+
+SMALL = {"model_type": "mistral", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2} | {
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000},
+}
+SEEING = {"model_type": "mistral3", "vision_config": {"hidden_size": 128, "intermediate_size": 256}}
+
+
+@pytest.mark.parametrize("said", [{}, {"tie_word_embeddings": False}])
+def test_a_file_of_version_4_of_the_library_ties_as_its_text_model_says_or_assumes(said):
+    config = SEEING | {"text_config": SMALL | said}
+
+    tied, apart = (architecture_of(config | {"transformers_version": v}) for v in ("5.0.0", "4.50.0.dev0"))
+    assert (tied.architecture.tied, apart.architecture.tied) == (True, False)
+    assert "weights of its own, as version 4 of transformers" in apart.assumed[0]
+
+
+def test_a_file_of_version_4_whose_text_model_is_tied_is_tied_where_the_class_of_today_would_not():
+    text = SMALL | {"model_type": "qwen3_vl_text", "tie_word_embeddings": True}
+    config = {"model_type": "qwen3_vl", "text_config": text, "vision_config": {}, "transformers_version": "4.57.1"}
+
+    found = architecture_of(config)
+    assert found.architecture.tied
+    assert "the embedding's weights, as version 4 of transformers" in found.assumed[0]
+
+
+def test_a_text_model_that_says_otherwise_than_the_class_around_it_is_told_of():
+    silent, against = (
+        architecture_of(SEEING | {"text_config": SMALL | said}) for said in ({}, {"tie_word_embeddings": False})
+    )
+
+    assert silent.architecture == against.architecture
+    assert "no tie_word_embeddings says so" in silent.assumed[0]
+    assert "tie_word_embeddings of text_config says otherwise, and is passed over" in against.assumed[0]
+
+
+def test_what_stands_beside_the_text_model_holds_whichever_version_wrote_it():
+    config = SEEING | {"text_config": SMALL, "tie_word_embeddings": True, "transformers_version": "4.50.0"}
+
+    assert architecture_of(config).architecture.tied
