@@ -223,3 +223,9 @@ def test_a_file_that_is_no_config_is_not_taken_for_a_name_of_the_catalogue(tmp_p
     with pytest.raises(InputError, match=f"{name}: expected the model's config.json.*logs are not read") as told:
         load_model(str(file))
     assert "known:" not in str(told.value)
+
+
+def test_a_file_that_begins_with_the_mark_of_its_byte_order_is_read(tmp_path):
+    plain, marked = (load_model(saved(tmp_path, mark + json.dumps(LLAMA))) for mark in ("", "\ufeff"))
+
+    assert marked == plain

@@ -11,6 +11,7 @@ classes     types that are read by the class a file names: contrastive (texts be
             images and videos), series of numbers; images: encoders of patches; towers: what all of them are made of
 outputs     classes with another output than that of their type: vectors, classes of a sequence or of tokens
 published   files under other keys than those of the library's class for the same model
+named       classes that files name, and the types that they are of; directions: which tokens attention meets
 own_forms   files without a model type: of mamba_ssm, and the params.json of Meta and Mistral
 remote      decoders whose code lies beside their weights; layerwise: those whose layers differ in width
 composites  text models with encoders: vision, vision_of_2026, vision_joined, sound
@@ -18,6 +19,7 @@ reader      the keys of one file; ignored: keys that change no size; defaults.js
             names.json: which of the names of the same size a class takes
 """
 
-from .read import Described, architecture_of, model_types
+from .named import model_types
+from .read import Described, architecture_of
 
 __all__ = ["Described", "architecture_of", "model_types"]

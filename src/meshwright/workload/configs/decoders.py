@@ -213,9 +213,10 @@ def _chunked(c: ConfigReader, count: int) -> list[str]:
 def attention_of_config(c: ConfigReader) -> Attention:
     """Return the attention that the heads of a config describe."""
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
-    return Attention(
-        heads=heads, kv_heads=c.whole("num_key_value_heads", heads) or heads, head_dim=head_dim(c, hidden, heads)
-    )
+    groups = c.whole("num_key_value_heads", heads)
+    if heads and not groups:
+        raise ValueError(f"{c.found('num_key_value_heads')}: expected 1 or more, got 0")
+    return Attention(heads=heads, kv_heads=groups, head_dim=head_dim(c, hidden, heads))
 
 
 def head_dim(c: ConfigReader, hidden: int, heads: int) -> int:

@@ -47,6 +47,17 @@ PATTERNS = re.compile(
 )
 
 
-def is_ignored(key: str) -> bool:
-    """Return whether a key is known to change no parameter count and no FLOPs."""
-    return PATTERNS.fullmatch(key) is not None
+# values with which such keys do change a size; (): all. Version 4 of transformers takes heads out, adds tables of
+# relative places (bert: modeling_bert.py, BertSelfAttention) and shares the weights of a pair; version 5 does not
+CHANGING: dict[str, tuple[object, ...]] = {
+    "pruned_heads": (),
+    "tie_encoder_decoder": (),
+    "position_embedding_type": ("relative_key", "relative_key_query", "alibi"),
+}
+
+
+def is_ignored(key: str, value: object) -> bool:
+    """Return whether a key is known to change no parameter count and no FLOPs with its value."""
+    changing = CHANGING.get(key)
+    plain = not value or changing is None or (changing != () and value not in changing)
+    return plain and PATTERNS.fullmatch(key) is not None

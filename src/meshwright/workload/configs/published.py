@@ -130,6 +130,9 @@ FALCON = {"n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
 # former names of model types, with what their classes had that today's has by a key, and the former names of keys
 FORMER: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "RefinedWebModel": ("falcon", {}, FALCON),
+    # 01-ai/Yi-34B and stabilityai/stablelm-3b-4e1t as first published, with code that the library has since
+    "Yi": ("llama", {}, {}),
+    "stablelm_epoch": ("stablelm", {}, {}),
     "RefinedWeb": ("falcon", {"new_decoder_architecture": True}, FALCON | {"n_head_kv": "num_kv_heads"}),
 }
 # types whose files name the class of another

@@ -17,28 +17,17 @@ from ..kinds import Attention
 from . import vision
 from .classes import FURTHER, OWN, UNNAMED, by_class
 from .composites import COMPOSITES, tied_by
+from .directions import directed
 from .families import RECIPES, Recipe
 from .ignored import is_ignored
+from .named import HEADS, first_class, model_types, type_of_class
 from .others import PAIRS
 from .outputs import NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, is_bare, with_other_output
 from .own_forms import under_a_type
 from .published import FORMS, by_todays_names, under_todays_type
-from .reader import ALIASES, ConfigReader, is_empty
+from .reader import ALIASES, SIZES, ConfigReader, is_empty
 from .wav2vec import SOUND
 
-HEADS = (
-    "ForCausalLM",
-    "ForConditionalGeneration",
-    "ForMaskedLM",
-    "LMHeadModel",
-    "ForImageClassification",
-    "ForPreTraining",
-    "ForVisionText2Text",
-    "ForCTC",
-    "MTModel",
-    "ChatGLMModel",
-    "Blip2Model",
-)
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")  # where a vision model keeps its text model
 
 
@@ -49,11 +38,6 @@ class Described(NamedTuple):
     assumed: tuple[str, ...]
     ignored: tuple[str, ...]
     meant: str = ""  # a hint of the key that the first of these may be a misspelling of
-
-
-def model_types() -> list[str]:
-    """Return the model types that are understood."""
-    return sorted({*RECIPES, *COMPOSITES})
 
 
 @functools.cache
@@ -83,13 +67,17 @@ def architecture_of(
         config, of_form = under_a_type(config)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
+    if "model_type" not in config and (typed := type_of_class(config)):
+        config, of_form = {**config, "model_type": typed}, (OF_CLASS.format(named=first_class(config), kind=typed),)
     config, told = under_todays_type(config)
     kind = _model_type(config, where, alone=allow_unknown)
     _check_head(config, kind, where, allow_unknown=allow_unknown)
     try:
         found = _read(config, kind, where)
+        model, directions = directed(config.get(_inside(config) or "", config), found.architecture)
     except (ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
+    found = found._replace(architecture=model)
     if found.ignored and not allow_unknown:
         raise InputError(
             f"{where}: {found.ignored[0]}: not understood for model_type {kind}, and it may change the size "
@@ -98,8 +86,8 @@ def architecture_of(
         )
     _refuse_huge(msgspec.to_builtins(found.architecture), where)
     named = msgspec.structs.replace(found.architecture, name=name)
-    told = of_form or told or _own_code(config, kind)
-    assumed = (*told, *found.assumed, *_quantized(config), *_output_of(config, named, where))
+    told = of_form or told or _own_code(config, kind) or _another_class(config, kind, found.architecture)
+    assumed = (*told, *found.assumed, *directions, *_quantized(config), *_output_of(config, named, where))
     return found._replace(architecture=named, assumed=assumed)
 
 
@@ -261,16 +249,38 @@ def _read_as(config: Mapping[str, Any]) -> str:
 
 def _like(kind: str) -> str:
     """Return a hint of the model types that are written much the same, nothing where none is."""
-    close = difflib.get_close_matches(kind, model_types(), n=1, cutoff=0.85)
+    close = difflib.get_close_matches(kind.lower(), model_types(), n=1, cutoff=0.85)
     return f"did you mean {close[0]}? " if close else ""
+
+
+OF_CLASS = "the file names no model_type; {named} is the class of {kind}, and it is read as one"
+ANOTHER_CLASS = (
+    "read as a {kind}, which model_type says, not as {other}, whose class {named} is (architectures): they differ"
+)
 
 
 def _class_of(config: Mapping[str, Any], kind: str) -> str:
     """Return a hint where the class that a config names is that of another model type."""
-    first = next(iter(config.get("architectures") or []), "")
-    plain = {re.sub("[_-]", "", name): name for name in model_types()}
-    found = plain.get(re.sub(f"({'|'.join(HEADS)})$", "", first).lower(), kind)
-    return "" if found == kind else f"; {first} is the class of model_type {found}"
+    found = type_of_class(config) or kind
+    return "" if found == kind else f"; {first_class(config)} is the class of model_type {found}"
+
+
+def _another_class(config: Mapping[str, Any], kind: str, model: Architecture) -> tuple[str, ...]:
+    """Return what to say where the class that a file names is of another type, as which it would be another model."""
+    other = type_of_class(config)
+    if other in {None, kind} or other not in RECIPES or kind not in RECIPES:
+        return ()
+    try:
+        read = _read({**config, "model_type": other}, str(other), "")
+    except (InputError, ValueError, OverflowError):
+        read = None
+    if read is not None and not read.ignored and _sizes(read.architecture) == _sizes(model):
+        return ()
+    return (ANOTHER_CLASS.format(kind=kind, named=first_class(config), other=other),)
+
+
+def _sizes(model: Architecture) -> tuple[object, ...]:
+    return model.runs, model.parameters
 
 
 def _instead_of_type(config: Mapping[str, Any]) -> str:
@@ -283,7 +293,9 @@ def _instead_of_type(config: Mapping[str, Any]) -> str:
     if "weight_map" in config:
         return "this is an index of weights; take the config.json beside it"
     if "n_layers" in config and "dim" in config:
-        return "this has the keys of Meta's or Mistral's params.json; take the config.json of the same model"
+        return "this has the keys of an author's own code, as Meta's params.json; take the model's config.json"
+    if not any(key in config for name in SIZES for key in ALIASES.get(name, (name,))):
+        return "no size of a model is in it; take the config.json that lies beside the weights"
     return "expected a word such as llama"
 
 
@@ -446,7 +458,7 @@ def _beside(rest: Mapping[str, Any], model: Architecture, where: str) -> list[st
         if key in {"vocab_size", "hidden_size"}:
             if value is not None and value != getattr(model, key):
                 raise InputError(f"{where}: {key}: {value} beside the text model, {getattr(model, key)} inside")
-        elif not is_empty(value) and not is_ignored(key) and key not in MULTIMODAL:
+        elif not is_empty(value) and not is_ignored(key, value) and key not in MULTIMODAL:
             found.append(key)
     return found
 

@@ -299,7 +299,7 @@ class ConfigReader:
             key
             for key, value in part.items()
             if key not in known
-            and not is_ignored(key)
+            and not is_ignored(key, value)
             and not (is_empty(value) and not (value is False and SHARING.match(key)))
         ]
 

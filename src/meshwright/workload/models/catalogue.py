@@ -171,7 +171,7 @@ def _of_config(config: Mapping[str, Any], name: str, where: str, *, allow_unknow
 
 
 def _read(file: Path) -> dict[str, Any]:
-    text = read_text(file, max_bytes=MAX_CONFIG_BYTES)
+    text = read_text(file, max_bytes=MAX_CONFIG_BYTES).removeprefix("\ufeff")  # as Windows begins a file
     try:
         data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
