@@ -346,7 +346,9 @@ def _shared(c: ConfigReader, width: int, traits: Traits) -> int:
     """Return the width of the shared network: the one that is said, or that of its number of experts."""
     said = c.whole("shared_size", 0)
     if not said:
-        return c.whole("shared_experts", int(traits.one_shared)) * width
+        many = c.whole("shared_experts", int(traits.one_shared))
+        c.repeats("shared_experts", many)  # under a name that the class passes over
+        return many * width
     many = c.alone(c.found("shared_experts"))
     if many == 1 or (isinstance(many, int) and many * width == said):
         c.skip("shared_experts")  # it says the same

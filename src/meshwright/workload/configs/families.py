@@ -86,10 +86,17 @@ DECODERS: dict[str, Traits] = {
         head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, every=("sliding_window_pattern", 4)
     ),
     "seed_oss": Traits(out_bias=("attention_out_bias",)),
-    "hunyuan_v1_dense": Traits(head_norms=True, passed=HUNYUAN, switched=(("use_cla", "cla_share_factor"),)),
+    "hunyuan_v1_dense": Traits(
+        head_norms=True,
+        passed=HUNYUAN,
+        switched=(("use_cla", "cla_share_factor"),),
+        fixed=(("num_experts", 1), ("num_shared_expert", 1), ("moe_topk", 1)),
+    ),
     **dict.fromkeys(
         ("ernie4_5", "paddleocr_vl_text"),
-        Traits(qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)),
+        Traits(
+            qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",), passed=("compression_ratio",)
+        ),
     ),
     "apertus": Traits(gated=False, head_norms=True, passed=("qk_norm", "post_norm")),
     # InternLM 2 and 2.5 keep queries, keys and values in one matrix (internlm/internlm2-7b:modeling_internlm2.py)
@@ -99,6 +106,10 @@ DECODERS: dict[str, Traits] = {
     **dict.fromkeys(("baichuan", "aquila", "xverse"), Traits(qkv_bias=False, out_bias=False, network_bias=False)),
     # internlm/internlm-7b:modeling_internlm.py
     "internlm": Traits(qkv_bias=("bias",), out_bias=("bias",), network_bias=False),
+    # OrionStarAI/Orion-14B-Base:modeling_orion.py
+    "orion": Traits(layer_norm=True, network_bias=False),
+    # Dream-org/Dream-v0-Base-7B:modeling_dream.py, layers of Qwen 2 that look both ways
+    "Dream": Traits(qkv_bias=True, out_bias=False, network_bias=False, masked=False),
     "internlm3": Traits(qkv_bias=("qkv_bias",), out_bias=("bias",), network_bias=("bias",)),
     "minicpm3": Traits(latent=True, passed=("dim_model_base",)),
     "ministral": MISTRAL,

@@ -8,7 +8,7 @@ PATTERNS = re.compile(
     |.*_token_(id|index|ids)|.*token_id|(im|eod|pad)_.*id|(bos|eos|pad|unk|sep|cls|mask)_.*
     |.*(dropout|drop|_pdrop|drop_rate|drop_path).*|.*(dropout_prob|_prob)
     |.*(_eps|epsilon)|eps
-    |(rope|rotary|yarn|mrope)_?.*|.*_rope|attn_rotary_.*|mla_scale_.*|.*rope_(theta|scaling|parameters|type|freq|interleave.*)|partial_rotary_factor
+    |(rope|rotary|yarn|mrope)_?.*|.*_rope|attn_rotary_.*|mla_scale_.*|.*rope_(theta|scaling|parameters|type|freq|interleave.*)|partial_rotary_(factor|percent)
     |.*(hidden_act|activation|activation_function|act_fn|_act|act)
     |.*(initializer|init_std|init_range|init_method|init_factor|init_scale|_init).*
     |.*(softcap|softcapping|soft_cap|logit_scale|logits_scaling|multiplier|multipliers|_scalar|_scale|scaling_factor)

@@ -180,6 +180,7 @@ def jamba(c: ConfigReader) -> Architecture:
     """Return Jamba: Mamba, attention in each eighth layer, experts in each second."""
     count, hidden = c.layers(), c.whole("hidden_size")
     _refuse_bias(c, "mamba_proj_bias")
+    c.fixed({"mamba_inner_layernorms": True})  # of ai21labs/Jamba-v0.1: norms of the steps, counted below
     kinds = every_full(c, count, c.whole("attn_layer_period", 8), c.whole("attn_layer_offset", 4))
     scan, small = mamba1(c, inner=c.whole("mamba_expand", 2) * hidden, keys="mamba_d_state mamba_dt_rank mamba_d_conv")
     small += scan.rank + 2 * scan.state

@@ -17,6 +17,7 @@ HEADS = (
     "ForVisionText2Text",
     "ForCTC",
     "MTModel",
+    "ModelLM",
     "ChatGLMModel",
     "Blip2Model",
 )

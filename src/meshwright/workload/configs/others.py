@@ -35,6 +35,7 @@ def falcon(c: ConfigReader) -> Architecture:
     mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=even(hidden, heads))
     c.skip("ffn_hidden_size", "num_ln_in_parallel_attn")
     width = c.whole("ffn_hidden_size", 4 * hidden) if c.given("ffn_hidden_size") else 4 * hidden
+    c.fixed({"ff_factor": width / hidden})  # of tiiuae/falcon-11B, beside the width
     two = not parallel or c.whole("num_ln_in_parallel_attn", 2 if new else 1) == 2
     norms = 2 if two else 1
     biases = (heads + 2 * kv_heads) * mixer.head_dim + hidden + width + hidden

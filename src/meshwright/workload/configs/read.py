@@ -272,9 +272,9 @@ def _another_class(config: Mapping[str, Any], kind: str, model: Architecture) ->
         return ()
     try:
         read = _read({**config, "model_type": other}, str(other), "")
-    except (InputError, ValueError, OverflowError):
-        read = None
-    if read is not None and not read.ignored and _sizes(read.architecture) == _sizes(model):
+    except (InputError, ValueError, OverflowError):  # its keys are none of that type
+        return ()
+    if read.ignored or _sizes(read.architecture) == _sizes(model):
         return ()
     return (ANOTHER_CLASS.format(kind=kind, named=first_class(config), other=other),)
 

@@ -104,6 +104,45 @@ def minicpm(c: ConfigReader) -> Architecture:
     return decoder(c, Traits(tied=True, network_bias=False, experts=routed, passed=SCALES))
 
 
+NO_MORE = {"include_bias": False, "include_qkv_bias": False, "attention_layer_norm": False, "input_emb_norm": False} | {
+    **{"bias_for_layer_norm": False, "alibi": False, "rope": True, "block_group_size": 1},
+}
+
+
+def olmo_of_its_own(c: ConfigReader, *, masked: bool) -> Architecture:
+    """Return OLMo 1 and LLaDA under the keys of the code that trained them (allenai/OLMo: olmo/config.py, model.py).
+
+    `mlp_hidden_size`: gate and up together in a sequential block, each in a block of Llama's kind.
+    """
+    c.fixed(NO_MORE)
+    c.skip(
+        "mlp_ratio", "vocab_size", "flash_attention", "precision", "clip_qkv", "scale_logits", "multi_query_attention"
+    )
+    c.skip(
+        "attention_layer_norm_with_affine", "init_device", "init_cutoff_factor", "layer_norm_type", "activation_type"
+    )
+    block, norm, acts = c.alone("block_type"), c.alone("layer_norm_type"), c.alone("activation_type")
+    c.skip("block_type", "layer_norm_with_affine", "alibi_bias_max", "init_fn")
+    if (block, acts) not in {("sequential", "swiglu"), ("llama", "silu")}:
+        raise ValueError(
+            f"block_type: expected sequential with swiglu, or llama with silu, got {block!r} with {acts!r}"
+        )
+    if norm not in {"default", "low_precision", "rms"}:
+        raise ValueError(f"layer_norm_type: expected default, low_precision or rms, got {norm!r}")
+    both, heads = c.whole("mlp_hidden_size"), c.whole("num_attention_heads")
+    sizes = {
+        "intermediate_size": both if block == "llama" else both // 2,
+        "vocab_size": c.whole("embedding_size", c.whole("vocab_size")),
+        "num_key_value_heads": 1 if c.flag("multi_query_attention") else c.whole("num_key_value_heads", heads),
+        "tie_word_embeddings": c.flag("weight_tying", default=True),
+    }
+    weighed = c.flag("layer_norm_with_affine", default=True)
+    return decoder(
+        c.changed(sizes),
+        Traits(qkv_bias=False, out_bias=False, network_bias=False, norm_weights=weighed, masked=masked),
+    )
+
+
 # EXAONE 3 and 3.5 (LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct: configuration_exaone.py, modeling_exaone.py)
 EXAONE = Traits(tied=True, qkv_bias=False, out_bias=False, network_bias=False, inner=4.0)
 REMOTE = {
@@ -113,6 +152,8 @@ REMOTE = {
     "phi3small": phi3_small,
     "minicpm": minicpm,
     "exaone": partial(decoder, traits=EXAONE),
+    "hf_olmo": partial(olmo_of_its_own, masked=True),
+    "llada": partial(olmo_of_its_own, masked=False),
     "openelm": openelm,
     "nemotron-nas": nemotron_nas,
 }

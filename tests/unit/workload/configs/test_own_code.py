@@ -21,7 +21,26 @@ ELM = {"model_type": "openelm", "head_dim": 64, "num_gqa_groups": 4, "qkv_multip
     **{"ffn_multipliers": [0.5, 4.0], "normalize_qk_projections": True, "share_input_output_layers": True},
     **{"vocab_size": 32000, "max_context_length": 2048, "activation_fn_name": "swish"},
 }
+OLMO = {"model_type": "hf_olmo", "activation_type": "swiglu", "block_type": "sequential", "block_group_size": 1} | {
+    **{"d_model": 4096, "n_heads": 32, "n_kv_heads": None, "n_layers": 32, "mlp_hidden_size": 22016, "mlp_ratio": 4},
+    **{"embedding_size": 50304, "vocab_size": 50280, "layer_norm_type": "default", "layer_norm_with_affine": False},
+    **{"include_bias": False, "multi_query_attention": False, "rope": True, "alibi": False, "weight_tying": False},
+}
+LLADA = (
+    OLMO
+    | {"model_type": "llada", "activation_type": "silu", "block_type": "llama", "mlp_hidden_size": 12288}
+    | {
+        **{"architectures": ["LLaDAModelLM"], "embedding_size": 126464, "vocab_size": 126464, "layer_norm_type": "rms"},
+        "layer_norm_with_affine": True,
+    }
+)
+DREAM = {"model_type": "Dream", "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28} | {
+    **{"num_hidden_layers": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False},
+}
 PUBLISHED = {
+    6_888_095_744: OLMO,  # OLMo 7B
+    8_015_581_184: LLADA,  # LLaDA 8B
+    7_615_616_512: DREAM,  # Dream 7B, which began as Qwen 2.5 7B
     2_724_880_896: MINICPM,  # MiniCPM 2B
     13_873_291_776: MINICPM | {"num_experts": 8, "num_experts_per_tok": 2},  # 8x2B: 13.6 B without the embedding
     7_818_448_896: EXAONE,  # EXAONE 3.0 7.8B
@@ -36,6 +55,54 @@ PUBLISHED = {
 @pytest.mark.parametrize("count", PUBLISHED)
 def test_decoders_of_their_authors_own_code_have_the_published_parameters(count):
     assert parameters(PUBLISHED[count]) == count
+
+
+@pytest.mark.parametrize(("kind", "masked"), [("hf_olmo", True), ("llada", False)])
+def test_a_model_of_diffusion_scores_the_tokens_after_each_too(kind, masked):
+    model = architecture_of(LLADA | {"model_type": kind}).architecture
+
+    assert all(mixer.masked == masked for run in model.runs for mixer in run.layer.mixers)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"alibi": True}, "alibi: expected False"),
+        ({"activation_type": "gelu"}, "block_type: expected sequential with swiglu"),
+        ({"layer_norm_type": "gemma"}, "layer_norm_type: expected default"),
+    ],
+)
+def test_what_the_code_of_olmo_can_do_besides_is_refused(changed, told):
+    with pytest.raises(InputError, match=told):
+        architecture_of(OLMO | changed)
+
+
+def test_orion_has_norms_with_biases():
+    config = TEXT | {"num_key_value_heads": 4}
+
+    llama = parameters(config | {"model_type": "llama"})
+    assert parameters(config | {"model_type": "orion"}) == llama + 256 * (2 * config["num_hidden_layers"] + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "harmless", "other"),
+    [
+        ("jamba", {"mamba_inner_layernorms": True}, None),
+        ("falcon", {"ff_factor": 4}, {"ff_factor": 8}),
+        ("nemotron", {"partial_rotary_percent": 0.5, "num_key_value_heads": 8}, None),
+        ("ernie4_5", {"compression_ratio": 1.0}, None),
+        ("hunyuan_v1_moe", {"num_shared_expert": [1] * 4, "num_hidden_layers": 4}, {"num_shared_expert": 2}),
+        ("hunyuan_v1_dense", {"num_experts": 1, "moe_topk": 1}, {"num_experts": 8}),
+    ],
+)
+def test_keys_of_published_files_that_say_what_the_class_does_anyway_are_read(kind, harmless, other):
+    base = {"model_type": kind, "head_dim": 128, "num_experts": 16, "moe_topk": 2}
+    base = base if kind == "hunyuan_v1_moe" else {"model_type": kind, **({"head_dim": 128} if "hun" in kind else {})}
+
+    assert architecture_of(base | harmless).architecture
+    if other is not None:
+        with pytest.raises(InputError, match=next(iter(other))):
+            architecture_of(base | other)
 
 
 def test_heads_of_a_file_that_the_class_works_out_otherwise_are_refused():
