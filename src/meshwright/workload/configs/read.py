@@ -293,7 +293,7 @@ def _instead_of_type(config: Mapping[str, Any]) -> str:
     if "weight_map" in config:
         return "this is an index of weights; take the config.json beside it"
     if "n_layers" in config and "dim" in config:
-        return "this has the keys of an author's own code, as Meta's params.json; take the model's config.json"
+        return "this has the keys of other code, as Meta's params.json has; take the config.json of the same model"
     if not any(key in config for name in SIZES for key in ALIASES.get(name, (name,))):
         return "no size of a model is in it; take the config.json that lies beside the weights"
     return "expected a word such as llama"
