@@ -54,7 +54,7 @@ def of_mamba_ssm(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     ssm = dict(config["ssm_cfg"])
     layer = ssm.pop("layer", "Mamba1")
-    if layer not in LAYERS:
+    if not isinstance(layer, str) or layer not in LAYERS:
         raise ValueError(f"ssm_cfg: layer: expected {' or '.join(LAYERS)}, got {layer!r}")
     if config.get("rms_norm", True) is not True:
         raise ValueError("rms_norm: expected true: other norms are not counted")

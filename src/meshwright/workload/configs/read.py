@@ -65,7 +65,7 @@ def architecture_of(
     """
     try:
         config, of_form = under_a_type(config)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
     if "model_type" not in config and (typed := type_of_class(config)):
         config, of_form = {**config, "model_type": typed}, (OF_CLASS.format(named=first_class(config), kind=typed),)

@@ -123,11 +123,11 @@ def olmo_of_its_own(c: ConfigReader, *, masked: bool) -> Architecture:
     )
     block, norm, acts = c.alone("block_type"), c.alone("layer_norm_type"), c.alone("activation_type")
     c.skip("block_type", "layer_norm_with_affine", "alibi_bias_max", "init_fn")
-    if (block, acts) not in {("sequential", "swiglu"), ("llama", "silu")}:
+    if (block, acts) not in (("sequential", "swiglu"), ("llama", "silu")):
         raise ValueError(
             f"block_type: expected sequential with swiglu, or llama with silu, got {block!r} with {acts!r}"
         )
-    if norm not in {"default", "low_precision", "rms"}:
+    if norm not in ("default", "low_precision", "rms"):
         raise ValueError(f"layer_norm_type: expected default, low_precision or rms, got {norm!r}")
     both, heads = c.whole("mlp_hidden_size"), c.whole("num_attention_heads")
     sizes = {

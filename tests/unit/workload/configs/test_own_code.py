@@ -70,6 +70,8 @@ def test_a_model_of_diffusion_scores_the_tokens_after_each_too(kind, masked):
         ({"alibi": True}, "alibi: expected False"),
         ({"activation_type": "gelu"}, "block_type: expected sequential with swiglu"),
         ({"layer_norm_type": "gemma"}, "layer_norm_type: expected default"),
+        ({"block_type": []}, "block_type: expected sequential with swiglu"),
+        ({"layer_norm_type": {}}, "layer_norm_type: expected default"),
     ],
 )
 def test_what_the_code_of_olmo_can_do_besides_is_refused(changed, told):
@@ -199,6 +201,8 @@ def test_files_of_other_programs_without_a_model_type_have_the_published_paramet
         (OF_MAMBA | {"ssm_cfg": {"layer": "Mamba2", "d_ssm": 64}}, "ssm_cfg.d_ssm: not understood"),
         (OF_MAMBA | {"ssm_cfg": {"layer": "Mamba7"}}, "ssm_cfg: layer: expected Mamba1 or Mamba2, got 'Mamba7'"),
         (OF_MAMBA | {"rms_norm": False}, "rms_norm: expected true"),
+        (OF_MAMBA | {"ssm_cfg": {"layer": []}}, "ssm_cfg: layer: expected Mamba1 or Mamba2"),
+        (OF_PARAMS | {"vocab_size": 8, "multiple_of": 8, "ffn_dim_multiplier": float("inf")}, "infinity"),
     ],
 )
 def test_what_such_a_file_says_beyond_the_type_it_is_read_as_is_refused(config, told):
