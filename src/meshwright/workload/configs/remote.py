@@ -1,5 +1,6 @@
 """Decoders of code beside their weights (`auto_map`): ChatGLM, Qwen 1, Arctic, Phi-3-small, MiniCPM, EXAONE 3."""
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -145,7 +146,7 @@ def olmo_of_its_own(c: ConfigReader, *, masked: bool) -> Architecture:
 
 # EXAONE 3 and 3.5 (LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct: configuration_exaone.py, modeling_exaone.py)
 EXAONE = Traits(tied=True, qkv_bias=False, out_bias=False, network_bias=False, inner=4.0)
-REMOTE = {
+REMOTE: dict[str, Callable[[ConfigReader], Architecture]] = {
     "chatglm": chatglm,
     "qwen": qwen,
     "arctic": arctic,
