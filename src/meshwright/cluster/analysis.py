@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
-from ..units import counted
+from ..units import counted, format_rate
 from .builders import bisection_bytes_per_s
 from .cuts import least_cut
 from .domains import Domain, domains, own_links
@@ -172,6 +172,8 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
             advice.append(
                 f"{len(far)} of {counted(len(nics), 'GPU')} {reach} NIC over {kind} ({shown}): {MEANING[kind]}"
             )
+    if said := _ring_of_all(cluster):
+        advice.append(said)
     if said := _sharing(cluster):
         advice.append(said)
     by_numa = Counter(gpu.numa for gpu in cluster.of_kind("gpu"))
@@ -180,6 +182,21 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
         advice.append(f"GPUs sit on {len(by_numa)} NUMA nodes ({groups}): bind each rank to its GPU's node")
     spread = closer(cluster, [place.node for place in cluster.placements])
     return [*advice, spread] if spread else advice
+
+
+def _ring_of_all(cluster: Cluster) -> str:
+    """Return what a ring over all GPUs of a host is bound by where some are joined and not all, in words."""
+    gpus, links = cluster.of_kind("gpu"), gpu_links(cluster)
+    parts = domains(gpus, links)
+    if len({gpu.node for gpu in gpus}) > 1 or not 1 < len(parts) < len(gpus):
+        return ""
+    apart = {gpu: i for i, part in enumerate(parts) for gpu in part.gpus}
+    between = [link for link in links if apart[link.a] != apart[link.b]]
+    rates = [link.bandwidth_bytes_per_s for link in between if link.bandwidth_bytes_per_s is not None]
+    if not between:
+        return ""
+    bound = f", at most {format_rate(max(rates))} per direction" if len(rates) == len(between) else ""
+    return f"a ring over all {len(gpus)} GPUs leaves their own links for PCIe{bound}: it bounds collectives of them all"
 
 
 def _sharing(cluster: Cluster) -> str:

@@ -144,6 +144,23 @@ def crowded_cards(nics: Sequence[PciDevice]) -> list[str]:
     return found
 
 
+def below_highest_speed(device: str, now: str, most: str, lanes: str, of_port: str = "") -> str:
+    """Return that the link of a NIC is trained below its highest speed, in words, "" where it is not.
+
+    Speeds are those of a lane in GT/s; `of_port` is the highest of the port above, where it is known. A GPU's link
+    speed "may be reduced when the GPU is not in use" (man nvidia-smi); of a NIC the kernel takes the trained speed for
+    what is available (pcie_print_link_status, which mlx5, bnxt and ice call once, when they start).
+    """
+    rate, full = (pcie_bytes_per_s(f"{speed} GT/s", lanes) for speed in (now, most))
+    if not rate or not full or float(now) >= float(most):
+        return ""
+    slot = f"its slot has no more than {of_port}" if of_port == now else "a slower slot, a riser or a fault"
+    return (
+        f"{device}: its PCIe link runs at {now} GT/s of {most} ({rate / 1e9:.3g} GB/s of {full / 1e9:.3g}): {slot}; "
+        "NICs do not slow down when idle"
+    )
+
+
 def make_of(vendor: str, device: str, subsystem_vendor: str, subsystem_device: str) -> str:
     """Return what tells one make of card from another, "" where one of the four ids is missing."""
     ids = [text.lower().removeprefix("0x") for text in (vendor, device, subsystem_vendor, subsystem_device)]

@@ -82,7 +82,7 @@ def test_a_gpu_whose_list_of_nvlinks_is_cut_is_not_counted_with_the_others():
     text = "".join(f"GPU {n}: NVIDIA H100 80GB HBM3 {uuid.format(n)}{links}\n" for n in range(3))
     cluster = parse_dump(text[: text.rindex("Link 9")], "n", CATALOGUE)
 
-    assert "18 NVLinks of 25 GB/s on each of 2 GPUs" in cluster.warnings
+    assert "18 NVLinks of 25 GB/s on each of 2 GPUs: 450 GB/s per direction" in cluster.warnings
     assert "GPU2: 9 of its 18 NVLinks are in the list: it was cut" in cluster.warnings
 
 

@@ -228,7 +228,7 @@ def test_a_link_of_no_rate_is_down_also_where_no_uuid_is_said():
     text = nvlinks("NVIDIA H100 80GB HBM3", lambda k: "0 GB/s" if k == 11 else "26.562 GB/s", gpus=(0,))
     cluster = parse_dump(text.replace(" (UUID: GPU-0)", ""), "n", CATALOGUE)
 
-    assert "GPU0 has 17 of 18 NVLinks up: 1 down" in cluster.warnings
+    assert "GPU0 has 17 of 18 NVLinks up: 1 down (link 11)" in cluster.warnings
 
 
 def test_a_log_of_nccl_on_a_machine_without_numa_nodes_is_read():

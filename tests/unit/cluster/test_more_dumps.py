@@ -181,7 +181,7 @@ def test_links_that_are_inactive_are_counted_as_down():
     cluster = parse_dump(text, "s", CATALOGUE)
 
     assert [(k.kind, k.bandwidth_bytes_per_s) for k in cluster.links] == [("NV11", 275e9)]
-    assert "GPU1 has 11 of 12 NVLinks up: 1 down" in cluster.warnings
+    assert "GPU1 has 11 of 12 NVLinks up: 1 down (link 4)" in cluster.warnings
 
 
 def hwloc(distances: str) -> str:
@@ -543,7 +543,7 @@ def test_two_gpus_of_a_list_that_begins_later_are_not_taken_for_all():
     cluster = parse_dump("...\n" + listed_links(2, v100, 6) + listed_links(3, v100, 6, down=(3, 5)), "d", CATALOGUE)
 
     assert not cluster.links
-    assert "GPU3 has 4 of 6 NVLinks up: 2 down" in cluster.warnings
+    assert "GPU3 has 4 of 6 NVLinks up: 2 down (links 3, 5)" in cluster.warnings
     assert not any(warning.startswith("GPU2") for warning in cluster.warnings)
 
 

@@ -89,7 +89,7 @@ def test_a_tree_with_a_branch_out_of_its_column_is_refused_with_its_line():
 def test_dead_nvlinks_listed_below_a_matrix_are_said():
     cluster = parse_dump(PAIR + "\n" + links_of(0) + links_of(1, dead={4, 9}), "m", CATALOGUE)
 
-    assert "GPU1 has 10 of 12 NVLinks up: 2 down" in cluster.warnings
+    assert "GPU1 has 10 of 12 NVLinks up: 2 down (links 4, 9)" in cluster.warnings
 
 
 def test_memory_of_a_gpu_that_mig_splits_is_that_of_the_whole_card():

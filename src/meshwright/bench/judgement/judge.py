@@ -313,7 +313,12 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     if not ok and longest and best >= GOOD * longest / (longest / expected + MESSAGE_S):
         little = f"{words}, but {format_bytes(longest)} is too little to fill it: measure to 8 MiB"
         return TableVerdict(ok=None, reason=little, expected_bytes_per_s=expected)
+    if not ok and table.bounds:
+        return TableVerdict(
+            ok=None, reason=f"{words}, but {table.bounds}: no fault of the link follows", expected_bytes_per_s=expected
+        )
     why = SLOW_NETWORK if known.link is None else OWN_LINKS
+    why = f"it was {table.may_bound}; else {why}" if table.may_bound else why
     return TableVerdict(ok=ok, reason=words if ok else f"{words}: {why}", expected_bytes_per_s=expected)
 
 

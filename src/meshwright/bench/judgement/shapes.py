@@ -2,8 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,6 +33,24 @@ BELOW_ALIKE = 0.96
 STEP = 1.15  # from one kind of pairs to the next: the spread within a kind is a few per cent
 SHOWN_ISLANDS = 4  # groups of devices that are named
 OVER_PCIE_BYTES_PER_S = 128e9  # PCIe 5, both ways together: pairs above it have links of their own
+
+
+_HOST_LINK = "as where its PCIe link has fewer lanes or a lower speed: lspci -vv under load, LnkSta"
+
+
+class _SlowDevice(NamedTuple):
+    """A device that is slow with all that it was measured with: its best rate, that of the others, a cause."""
+
+    name: str
+    among: str  # with which others, in words
+    rate_bytes_per_s: float
+    others_bytes_per_s: float
+    why: str = ""
+
+    @property
+    def rates(self) -> str:
+        """Both rates in words."""
+        return f"{format_rate(self.rate_bytes_per_s)} of {format_rate(self.others_bytes_per_s)}"
 
 
 def collapse(rows: Sequence[Row]) -> str | None:
@@ -134,7 +153,8 @@ def pair_faults(tables: Sequence[ReadTable], index: int) -> list[str]:
     """Return what stands out in a matrix of pairs: a slow device, slow pairs, peer access slower than without it."""
     table = tables[index]
     pairs = _pairs(table)
-    faults = [fault for alike in _alike(pairs) for fault in _slow_ones(alike)]
+    found = [_slow_ones(alike) for alike in _alike(pairs)]
+    faults = [*_in_words([device for devices, _ in found for device in devices]), *(f for _, of in found for f in of)]
     other = _without_p2p(tables, table)
     if other is not None:
         worse = [
@@ -152,27 +172,39 @@ def pair_faults(tables: Sequence[ReadTable], index: int) -> list[str]:
     return faults
 
 
+def _in_words(slow: Sequence[_SlowDevice]) -> list[str]:
+    """Return slow devices in words; one that is slow with the same others both ways once, with the rates of both."""
+    ways: dict[tuple[str, str, str], list[str]] = {}
+    for device in slow:
+        ways.setdefault((device.name, device.among, device.why), []).append(device.rates)
+    return [
+        f"device {name} is slow with {among}: {' and '.join(dict.fromkeys(rates))}" + (f" ({why})" if why else "")
+        for (name, among, why), rates in ways.items()
+    ]
+
+
 def _alike(pairs: dict[_Pair, Rate]) -> list[dict[_Pair, Rate]]:
     """Return the pairs by what they join: CPUs to GPUs are not held against GPUs to GPUs."""
     kinds: dict[_Pair, dict[_Pair, Rate]] = {}
     for pair, rate in pairs.items():
-        kinds.setdefault((pair[0].rstrip("0123456789"), pair[1].rstrip("0123456789")), {})[pair] = rate
+        kinds.setdefault((_kind(pair[0]), _kind(pair[1])), {})[pair] = rate
     return list(kinds.values())
 
 
-def _slow_ones(pairs: dict[_Pair, Rate]) -> list[str]:
+def _slow_ones(pairs: dict[_Pair, Rate]) -> tuple[list[_SlowDevice], list[str]]:
+    """Return the devices that are slow with all, and in words the slow pairs among the rest."""
     if len(pairs) < 2:
-        return []
-    faults, rest = _slow_devices(pairs)
+        return [], []
+    devices, rest = _slow_devices(pairs)
     if len(rest) < 2:
-        return faults
+        return devices, []
     middle = statistics.median(r.rate_bytes_per_s for r in rest.values())
     slow = {pair for pair, r in rest.items() if r.rate_bytes_per_s < SLOW_PAIR * middle}
-    return faults if _is_layout(slow, rest) else [*faults, *_slow(slow, rest, middle)]
+    return devices, [] if _is_layout(slow, rest) else _slow(slow, rest, middle)
 
 
-def _slow_devices(pairs: dict[_Pair, Rate]) -> tuple[list[str], dict[_Pair, Rate]]:
-    """Return the devices that are slow with every other, in words, and the pairs without them.
+def _slow_devices(pairs: dict[_Pair, Rate]) -> tuple[list[_SlowDevice], dict[_Pair, Rate]]:
+    """Return the devices that are slow with every other, and the pairs without them.
 
     Held against the pairs of the others, for in small machines a device is in half of all pairs. Of three devices two
     may have a bridge of their own.
@@ -180,20 +212,34 @@ def _slow_devices(pairs: dict[_Pair, Rate]) -> tuple[list[str], dict[_Pair, Rate
     devices = sorted({str(device) for pair in pairs for device in pair})
     if len(devices) < 4 or 2 * len(pairs) <= len(devices):  # else each device is in one pair alone
         return [], pairs
-    slow: dict[str, str] = {}
+    slow: dict[str, _SlowDevice] = {}
     for device in devices:
         own = [rate.rate_bytes_per_s for pair, rate in pairs.items() if device in pair]
         others = [rate.rate_bytes_per_s for pair, rate in pairs.items() if device not in pair]
         if own and others and max(own) < SLOW_PAIR * (middle := statistics.median(others)):
-            slow[device] = f"device {device} is slow with every other: {format_rate(max(own))} of {format_rate(middle)}"
+            among, why = _partners(device, pairs)
+            slow[device] = _SlowDevice(device, among, max(own), middle, why)
     slow = slow or _lame_devices(pairs, devices)
     if 2 * len(slow) >= len(devices):  # as the layout has it
         return [], pairs
     return list(slow.values()), {pair: rate for pair, rate in pairs.items() if not slow.keys() & set(pair)}
 
 
-def _lame_devices(pairs: dict[_Pair, Rate], devices: Sequence[str]) -> dict[str, str]:
-    """Return the devices a little below all others with every peer, in words, where those are alike among themselves.
+def _partners(device: str, pairs: Iterable[_Pair]) -> tuple[str, str]:
+    """Return with which others a device was measured, in words, and what makes it slow where these are CPUs alone."""
+    others = sorted({end for pair in pairs if device in pair for end in pair if end != device}, key=natural)
+    if any(_kind(other) == _kind(device) for other in others):
+        return "every other", ""
+    shown = " and ".join(others) if len(others) <= 2 else f"{others[0]} to {others[-1]}"
+    return shown, _HOST_LINK if all(_kind(other) == "CPU" for other in others) else ""
+
+
+def _kind(device: str) -> str:
+    return device.rstrip("0123456789")
+
+
+def _lame_devices(pairs: dict[_Pair, Rate], devices: Sequence[str]) -> dict[str, _SlowDevice]:
+    """Return the devices a little below all others with every peer, where those are alike among themselves.
 
     So one of many links is missing. Where pairs differ anyway, or go over PCIe, that may be the layout.
     """
@@ -204,8 +250,7 @@ def _lame_devices(pairs: dict[_Pair, Rate], devices: Sequence[str]) -> dict[str,
     if len(sound) <= 2 or min(sound) < max(ALIKE * max(sound), OVER_PCIE_BYTES_PER_S):
         return {}
     return {
-        device: f"device {device} is slow with every other: {format_rate(best)} of "
-        f"{format_rate(statistics.median(sound))} ({_SOME_LINKS})"
+        device: _SlowDevice(device, _partners(device, pairs)[0], best, statistics.median(sound), _SOME_LINKS)
         for device, best in lame.items()
     }
 

@@ -3,12 +3,13 @@ where it does.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from ...errors import InputError
 from .columns import half_digit
 from .prefixes import clean_lines
-from .tables import Rate, ReadTable, lost_datagrams
+from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, lost_datagrams
 
 _CONNECTED = re.compile(
     r"\[ *(?P<id>\d+)\] local (?P<own>[^\s%]+)\S* port (?P<port>\d+) connected with (?P<other>\S+) port (?P<far>\d+)"
@@ -81,6 +82,7 @@ def _tables(
             ways[ends[name]] = ways.get(ends[name], 0.0) + rate
             before = lost.get(ends[name], (0, 0))
             lost[ends[name]] = before[0] + counts[0], before[1] + counts[1]
+    count = Counter(ends[name] for name in streams if name in ends)
     if "SUM" in streams and len(ways) == 1:
         ways = dict.fromkeys(ways, streams["SUM"][1])
     return [
@@ -88,6 +90,8 @@ def _tables(
             name=f"{src} to {dst}", tool="iperf 2",
             rates=(Rate(what=f"{protocol} streams", rate_bytes_per_s=rate, src=src, dst=dst),),
             notes=lost_datagrams(*lost[src, dst]),
+            bounds=PACED_UDP if protocol == "UDP" and not lost[src, dst][0] else "",
+            may_bound=ONE_STREAM if protocol == "TCP" and count[src, dst] == 1 else "",
         )
         for (src, dst), rate in ways.items()
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from ...errors import InputError
 from ...files import sound
 from .json_objects import json_objects
 from .streams import SHORTEST_SENT_S, UNHEARD, only_buffered
-from .tables import Rate, ReadTable, lost_datagrams
+from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, busy_core, lost_datagrams, paced
 
 _SLACK = 0.01
 
@@ -56,9 +56,29 @@ def _tables(start: Mapping[str, Any], end: Mapping[str, Any], where: str) -> lis
         if found is not None:
             src, dst = reversed(ends) if is_turned != bool(suffix) else ends
             rate = Rate(what=what, rate_bytes_per_s=found[0], src=src, dst=dst)
-            notes = (*((found[1],) if found[1] else ()), *_lost(end, suffix))
-            tables.append(ReadTable(name=f"{src} to {dst}", tool="iperf3", rates=(rate,), notes=notes))
+            lost = _lost(end, suffix)
+            notes = (*((found[1],) if found[1] else ()), *lost)
+            tables.append(
+                ReadTable(
+                    name=f"{src} to {dst}", tool="iperf3", rates=(rate,), notes=notes,
+                    bounds=_bounds(test, end, found[0], bool(lost), start.get("version")),
+                    may_bound=ONE_STREAM if test.get("num_streams") == 1 and what.startswith("TCP") else "",
+                )
+            )  # fmt: skip
     return tables
+
+
+def _bounds(test: Mapping[str, Any], end: Mapping[str, Any], rate: float, has_lost: bool, version: object) -> str:
+    """Return what besides the link bounded a run by what it says, in words."""
+    streams, target = test.get("num_streams"), test.get("target_bitrate")  # of each stream, 0 for none
+    if isinstance(target, int | float) and isinstance(streams, int) and (said := paced(rate, target * streams / 8)):
+        return said
+    if test.get("protocol") == "UDP" and not has_lost:
+        return PACED_UDP
+    busy = end.get("cpu_utilization_percent")
+    shares = [busy.get(f"{side}_total") for side in ("host", "remote")] if isinstance(busy, dict) else []
+    most = max((share for share in shares if isinstance(share, int | float)), default=0.0)
+    return busy_core(most, str(version), streams if isinstance(streams, int) else 1)
 
 
 def _rate(end: Mapping[str, Any], suffix: str, where: str) -> tuple[float, str] | None:

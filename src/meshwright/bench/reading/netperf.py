@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ...errors import InputError
 from .columns import half_digit
 from .prefixes import clean_lines
-from .tables import Rate, ReadTable
+from .tables import ONE_STREAM, Rate, ReadTable
 
 _TITLE = re.compile(
     r"\b(?P<protocol>TCP|UDP|SCTP|DCCP) (?P<test>STREAM|MAERTS|SENDFILE|REQUEST/RESPONSE|[A-Z/ ]{1,30}?) TEST\b"
@@ -107,7 +107,8 @@ def _take(stream: _Stream, words: list[str], at: str) -> None:
 def _closed(stream: _Stream) -> list[ReadTable]:
     rows, stream.rows = stream.rows, []
     name = f"{stream.src} to {stream.dst}" if stream.src else "stream"
-    return [ReadTable(name=name, tool="netperf", rates=tuple(rows))] if rows else []
+    alone = ONE_STREAM if stream.protocol == "TCP" else ""  # a netperf is one stream
+    return [ReadTable(name=name, tool="netperf", rates=tuple(rows), may_bound=alone)] if rows else []
 
 
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -139,4 +140,5 @@ def _of_keys(values: Mapping[str, str], at: str) -> ReadTable:
     return ReadTable(
         name=what, tool="netperf", both_ways="|" in direction,
         rates=(Rate(what=f"{what}, {direction.lower()}", rate_bytes_per_s=rate),),
+        may_bound=ONE_STREAM if values.get("PROTOCOL") == "TCP" else "",
     )  # fmt: skip

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ...errors import InputError
 from .prefixes import clean_lines
-from .tables import Rate, ReadTable
+from .tables import ONE_STREAM, Rate, ReadTable
 
 _TEST = re.compile(r"^\s*(?P<what>(?:tcp|udp|sctp|sdp|rc|uc|ud|xrc|rds|ver)_\w+):\s*$")
 _VALUE = re.compile(
@@ -46,4 +46,7 @@ def _table(what: str, value: re.Match[str], at: str) -> ReadTable:
     if scale is None:
         raise InputError(f"{at}: {value['unit']}: expected a bandwidth such as GB/sec")
     rate = Rate(what=what, rate_bytes_per_s=float(value["number"].replace(",", "")) * scale)
-    return ReadTable(name=what, tool="qperf", rates=(rate,), both_ways="_bi_" in what)
+    return ReadTable(
+        name=what, tool="qperf", rates=(rate,), both_ways="_bi_" in what,
+        may_bound=ONE_STREAM if what.startswith("tcp") else "",
+    )  # fmt: skip

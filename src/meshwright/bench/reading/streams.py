@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from ...errors import InputError
-from .tables import Rate, ReadTable, lost_datagrams
+from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, busy_core, lost_datagrams
 
 _SEPARATOR = r"\s*[|\u2502]\s*"
 _TRANSFER = re.compile(
@@ -24,6 +24,9 @@ _STREAM = re.compile(
     r"\s+(?P<side>sender|receiver)"
 )
 UNHEARD = "the receiver's figure is missing: this is what was sent"
+_BUSY = re.compile(
+    r"^CPU Utilization: local/\w+ (?P<here>\d{1,4}(?:\.\d+)?)% .*remote/\w+ (?P<there>\d{1,4}(?:\.\d+)?)%"
+)
 SHORTEST_SENT_S = 1.0  # below this what was sent may lie in the sender's socket buffer, unless the receiver counted it
 
 
@@ -123,7 +126,7 @@ def read_iperf(text: str, where: str) -> list[ReadTable]:
     names its own end first.
     """
     tables: list[ReadTable] = []
-    ends, reverse = ("client", "server"), False
+    ends, reverse, busy_percent, version = ("client", "server"), False, 0.0, ""
     found: dict[str, _Streams] = {}  # by role
     sent: dict[str, _Streams] = {}
     for line in [*text.splitlines(), "Connecting to host"]:
@@ -134,8 +137,12 @@ def read_iperf(text: str, where: str) -> list[ReadTable]:
                 if role not in heard and streams.lasted_s < SHORTEST_SENT_S:
                     raise only_buffered(where, streams.lasted_s)
                 streams.again = sent[role].again if role in sent else {}
-                tables.append(_iperf_table(ends, reverse != (role == "RX"), streams))
-            found, sent, reverse = {}, {}, line.startswith("Accepted")
+                tables.append(_iperf_table(ends, reverse != (role == "RX"), streams, (busy_percent, version)))
+            found, sent, reverse, busy_percent = {}, {}, line.startswith("Accepted"), 0.0
+        elif line.startswith("iperf 3."):
+            version = line
+        elif busy := _BUSY.match(line):
+            busy_percent = max(float(busy["here"]), float(busy["there"]))
         elif line.startswith("Reverse mode"):
             reverse = True
         elif connected := _CONNECTED.search(line):
@@ -145,8 +152,14 @@ def read_iperf(text: str, where: str) -> list[ReadTable]:
     return tables
 
 
-def _iperf_table(ends: tuple[str, str], is_reversed: bool, streams: _Streams) -> ReadTable:
+def _iperf_table(ends: tuple[str, str], is_reversed: bool, streams: _Streams, busy: tuple[float, str]) -> ReadTable:
     src, dst = reversed(ends) if is_reversed else ends
     what = f"{'UDP' if streams.datagrams else 'TCP'} streams"
     pair = Rate(what=what, rate_bytes_per_s=streams.rate_bytes_per_s, src=src, dst=dst)
-    return ReadTable(name=f"{src} to {dst}", tool="iperf3", rates=(pair,), notes=streams.notes())
+    count = len(streams.rates.keys() - {"SUM"})
+    is_alone = not streams.datagrams and count == 1
+    unlost = streams.datagrams and not any(lost for lost, _ in streams.datagrams.values())
+    return ReadTable(
+        name=f"{src} to {dst}", tool="iperf3", rates=(pair,), notes=streams.notes(),
+        bounds=PACED_UDP if unlost else busy_core(*busy, count), may_bound=ONE_STREAM if is_alone else "",
+    )  # fmt: skip

@@ -1,8 +1,11 @@
 """The contents of a file of measurements: tables of collectives, and matrices or lists of plain rates."""
 
+import re
+
 import msgspec
 
 from ...quantities import Bytes, Count, Number, PerSecond
+from ...units import format_rate
 from ..table import Row
 from .nccl_log import LoggedPath
 
@@ -10,6 +13,32 @@ MOST_ROWS = 2_000  # of a table: fits compare each with each
 BINARY_UNIT = "the title GB/s stands over GiB/s: rates follow from sizes and times"
 BETWEEN_TWO = "times of messages between two ends, and of no collective: nothing is held against them"
 SEVERAL_PAIRS = "times of messages of several pairs at once, and of no collective: nothing is held against them"
+
+
+ONE_STREAM = "one TCP stream, which one core or its window may bound: measure with several at once (iperf3 -P 8)"
+_BUSY_PERCENT = 90.0  # of the cores of the threads that move the bytes
+_PACED = 0.9  # of the rate that a test was told to send at
+PACED_UDP = "UDP sends as fast as it is told (-b; iperf's default is 1 Mbit/s), and no datagram was lost"
+
+
+def busy_core(percent: float, version: str, streams: int) -> str:
+    """Return that iperf3 kept its cores busy at one end, in words, "" where it did not.
+
+    It has one thread for all streams, from 3.16 on one for each (its release notes).
+    """
+    numbers = re.search(r"(\d+)\.(\d+)", version)
+    threads = max(1, streams) if numbers and (int(numbers[1]), int(numbers[2])) >= (3, 16) else 1
+    if percent < _BUSY_PERCENT * threads:
+        return ""
+    cores = "a core" if threads == 1 else f"{threads} cores"
+    return f"iperf3 kept {cores} busy at one end ({percent:.3g} %), which may be what bounds it"
+
+
+def paced(rate_bytes_per_s: float, target_bytes_per_s: float) -> str:
+    """Return that a test sent no faster than it was told to, in words, "" where it was told nothing or did not."""
+    if not 0 < target_bytes_per_s * _PACED <= rate_bytes_per_s:
+        return ""
+    return f"it was told to send {format_rate(target_bytes_per_s)} (-b), and did"
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +87,8 @@ class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     path: LoggedPath = LoggedPath()  # by NCCL's log
     peers: bool = False  # the rates are those of GPUs that reach each other directly, and of nothing else
     both_ways: bool = False  # the rates count both directions of a link together
+    bounds: str = ""  # what besides the link bounded the rates by what the file says, in words
+    may_bound: str = ""  # what besides the link may have, in words
 
     @property
     def nodes(self) -> int | None:

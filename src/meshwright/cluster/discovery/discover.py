@@ -24,6 +24,7 @@ from .sysfs import (
     pci_gpus,
     pci_id,
     sleeping,
+    slowed,
     without_link,
 )
 
@@ -80,7 +81,7 @@ def assemble(
     joined = {frozenset((link.a, link.b)) for link in own}
     physical = [item for item in (*gpus, *cards) if item.bridges]
     placed = [item for item in cards if item.bridges]
-    notes += [*crowded_cards(placed), *narrower_than_their_make(placed)]
+    notes += [*crowded_cards(placed), *narrower_than_their_make(placed), *slowed(placed, root)]
     pci = [link for link in pci_links(physical) if frozenset((link.a, link.b)) not in joined]
     cpus = base.of_kind("cpu")
     return replace(

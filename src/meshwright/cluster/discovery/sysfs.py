@@ -11,7 +11,7 @@ from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
 from ...hardware.pci import pci_kind, vendor_name
 from ..cpumask import mask_cpus
 from ..graph import Device
-from ..pcipath import PciDevice, card_of, make_of, pcie_bytes_per_s
+from ..pcipath import PciDevice, below_highest_speed, card_of, make_of, pcie_bytes_per_s
 from .local import format_cores
 
 SYS = Path("/sys")
@@ -104,6 +104,19 @@ def sleeping(gpus: Sequence[PciDevice], root: Path = SYS) -> list[str]:
         if now and gpu.rate_bytes_per_s and now < 0.99 * gpu.rate_bytes_per_s:
             found.append(gpu.device.id)
     return found
+
+
+def slowed(nics: Sequence[PciDevice], root: Path = SYS) -> list[str]:
+    """Return a warning for each NIC whose link is trained below its highest speed; of a card the first port."""
+    found: dict[str, str] = {}
+    for nic in nics:
+        folder = root / "bus/pci/devices" / nic.bus_id
+        now, most = (read(folder / f"{which}_link_speed").partition(" ")[0] for which in ("current", "max"))
+        of_port = read((folder.resolve().parent) / "max_link_speed").partition(" ")[0]
+        lanes = read(folder / "current_link_width")
+        if nic.bus_id and (said := below_highest_speed(nic.device.id, now, most, lanes, of_port)):
+            found.setdefault(card_of(nic.bus_id), said)
+    return list(found.values())
 
 
 def nics(root: Path = SYS, interfaces: Mapping[str, InterfaceState] | None = None) -> list[PciDevice]:
@@ -219,12 +232,13 @@ def network_bytes_per_s(root: Path = SYS) -> float | None:
     return None
 
 
-def link_bytes_per_s(folder: Path) -> float | None:
-    """Return the PCIe rate of a function: the lanes that are trained, at the highest speed of the link.
+def link_bytes_per_s(folder: Path, *, may_idle: bool) -> float | None:
+    """Return the PCIe rate of a function: the lanes that are trained, at the highest speed of a link that may idle.
 
-    Links sleep at a lower speed when idle, so that this is an upper bound; lanes that are not trained stay away.
+    GPUs' links sleep at a lower speed when idle, so that theirs is an upper bound; others stay at the trained speed.
     """
-    speeds = [read(folder / name) for name in ("max_link_speed", "current_link_speed")]
+    names = ("max_link_speed", "current_link_speed")
+    speeds = [read(folder / name) for name in (names if may_idle else reversed(names))]
     widths = [read(folder / name) for name in ("current_link_width", "max_link_width")]
     width = next((w for w in widths if w.isdecimal() and int(w)), "")
     return next((rate for speed in speeds if (rate := pcie_bytes_per_s(speed, width))), None)
@@ -233,10 +247,11 @@ def link_bytes_per_s(folder: Path) -> float | None:
 def _below(device: Device, folder: Path, bus_id: str) -> PciDevice:
     """Return a device with the ports above it and the rates of their links."""
     ports = [parent for parent in folder.parents if BUS_ID.fullmatch(parent.name)]
-    above = (None, *(link_bytes_per_s(port) for port in reversed(ports)))
+    may_idle = device.kind == "gpu"
+    above = (None, *(link_bytes_per_s(port, may_idle=may_idle) for port in reversed(ports)))
     names = bridges(folder)
     make = make_of(*(read(folder / name) for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")))
-    return PciDevice(device, names, link_bytes_per_s(folder), bus_id, above[: len(names)], make)
+    return PciDevice(device, names, link_bytes_per_s(folder, may_idle=may_idle), bus_id, above[: len(names)], make)
 
 
 def bridges(folder: Path) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ MAX_MATRIX = 32
 def draw(cluster: Cluster, analysis: Analysis) -> str:
     """Return the drawing: hosts and groups, devices under their NUMA node, matrix, findings."""
     parts = [*_hosts(cluster), *_groups(cluster), *_places(cluster), *_tree(cluster, analysis), *_matrix(cluster)]
+    parts += _domain(cluster)
     if analysis.bisection_bytes_per_s is not None:
         over = ", over PCIe" if (links := gpu_links(cluster)) and not any(is_own(link.kind) for link in links) else ""
         parts += ["", f"bisection bandwidth: {format_rate(analysis.bisection_bytes_per_s)} per direction{over}"]
@@ -68,7 +69,8 @@ def _places(cluster: Cluster) -> list[str]:
     where = f"in {counted(len(by_leaf), 'block')}" if only_blocks else f"below {counted(len(by_leaf), 'leaf switch')}"
     if not only_blocks:
         lines += [f"block {name}: {_shortened(names)}" for name, names in sorted(blocks.items()) if name]
-    return [f"{counted(len(cluster.placements), 'node')} {where}", *lines[:40]]
+    alone = [] if cluster.devices or cluster.groups else ["places alone: neither GPUs nor the rates of links are said"]
+    return [f"{counted(len(cluster.placements), 'node')} {where}", *lines[:40], *alone]
 
 
 def _shortened(names: Sequence[str]) -> str:
@@ -146,6 +148,17 @@ def _matrix(cluster: Cluster) -> list[str]:
         f"{kind}: {', '.join(sorted(found))} per direction" for kind, found in sorted(rates.items(), key=_by_rank)
     ]
     return [*lines, "", *legend]
+
+
+def _domain(cluster: Cluster) -> list[str]:
+    """Return how many GPUs the nodes that share GPU links have together."""
+    nodes, gpus = cluster.scale_up_nodes or 1, len(cluster.of_kind("gpu"))
+    if nodes < 2 or not gpus or cluster.groups or len({device.node for device in cluster.devices}) > 1:
+        return []
+    return [
+        "",
+        f"{nodes} nodes such as this one share a domain of GPU links: {counted(nodes * gpus, 'GPU')} (--domain)",
+    ]
 
 
 def _by_rank(item: tuple[str, set[str]]) -> tuple[int, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from ...hardware import Catalogue
+from ...units import counted
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from .names import LISTED, LISTING, gpu_names, mig_parts, unnumbered_names
@@ -37,6 +38,7 @@ class GpuEvidence:
     unnumbered: list[str] = field(default_factory=list)  # what may be names of GPUs without their numbers
     link_rates: dict[int, list[float]] = field(default_factory=dict)  # bytes per second of each NVLink that is up
     links: dict[int, int] = field(default_factory=dict)  # NVLinks, dead ones too; absent where not all are listed
+    inactive: dict[int, list[int]] = field(default_factory=dict)  # the numbers of the dead ones
     memory_bytes: dict[int, int] = field(default_factory=dict)
     domains: dict[int, str] = field(default_factory=dict)
     mig: dict[int, list[str]] = field(default_factory=dict)  # instances of the GPUs that MIG splits, where listed
@@ -75,6 +77,8 @@ def evidence(lines: Sequence[str]) -> GpuEvidence:
             found.link_rates.setdefault(last, [])
             if link.group(2) and link.group(2).count(".") < 2 and float(link.group(2)):
                 found.link_rates[last].append(float(link.group(2)) * 1e9)
+            else:
+                found.inactive.setdefault(last, []).append(int(link.group(1)))
         elif last is not None and ALL_DOWN.search(line):
             down.append(last)
         elif lost := LOST.search(line):
@@ -232,11 +236,18 @@ def from_evidence(found: GpuEvidence, where: str, catalogue: Catalogue, gpu: str
         links.append(Link(a=a, b=b, kind=f"NV{count}", bandwidth_bytes_per_s=total_rate))
         notes.append(f"nvlink -s names no far end: taken that all {count} NVLinks join {a} and {b}")
     elif rate and up:
-        counts = " and ".join(map(str, sorted(set(up.values()))))
-        notes.append(f"{counts} NVLinks of {rate / 1e9:g} GB/s on each of {len(up)} GPUs")
+        for count, gpus in _by_count(up).items():
+            whose = f"each of {len(gpus)} GPUs" if len(gpus) > 1 else f"GPU{gpus[0]}"
+            of_gpu = f"{count * rate / 1e9:g} GB/s per direction"
+            notes.append(f"{counted(count, 'NVLink')} of {rate / 1e9:g} GB/s on {whose}: {of_gpu}")
     if not links and len(devices) > 1:
         notes.append("what lies between the GPUs is not said: give the output of nvidia-smi topo -m as well")
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(notes))
+
+
+def _by_count(up: Mapping[int, int]) -> dict[int, list[int]]:
+    """Return the GPUs by how many NVLinks of theirs are up, most of them first."""
+    return {count: [n for n, links in up.items() if links == count] for count in sorted(set(up.values()), reverse=True)}
 
 
 def single_gpu_notes(found: GpuEvidence, devices: Mapping[int, Device]) -> list[str]:
@@ -250,7 +261,9 @@ def single_gpu_notes(found: GpuEvidence, devices: Mapping[int, Device]) -> list[
         if n in cut:
             notes.append(f"GPU{n}: {listed} of its {cut[n]} NVLinks are in the list: it was cut")
         elif up < total:
-            notes.append(f"GPU{n} has {up} of {total} NVLinks up: {total - up} down")
+            dead = found.inactive.get(n, []) if built is None else []  # which of a card's no bridge reaches is open
+            which = f" (link{'s' if len(dead) > 1 else ''} {', '.join(map(str, dead))})" if up and dead else ""
+            notes.append(f"GPU{n} has {up} of {total} NVLinks up: {total - up} down{which}")
     for n, parts in sorted(found.mig.items()):
         into = f" into {', '.join(parts)}" if parts else ""
         notes.append(f"GPU{n} is split by MIG{into}: its instances have no NVLink and no peer-to-peer")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ...units import counted, format_rate
 from ..graph import Cluster, Device
 from .nvidia import joined_hosts, on_node
 from .pasted import ANSI, QUOTE, PlainLine, plain_lines
@@ -116,7 +117,8 @@ def _of_host(lines: Sequence[str], where: str) -> Cluster:
     cards = cards or {card.name: card for card in _cards_by_line(lines)}
     devices = [_device(card) for card in cards.values()]
     failed = [f"{m['name']}: ibstat failed on it: {m['why'].strip()}" for m in map(_FAILED.search, lines) if m]
-    said = (*failed, *_down(cards.values()), *_slow(cards.values()), *_roce(cards.values()), *rates, PORTS_ALONE)
+    of_ports = [line for say in (_down, _slow, _roce, _together) for line in say(cards.values())]
+    said = (*failed, *of_ports, *rates, PORTS_ALONE)
     return Cluster(name=where, devices=tuple(devices), warnings=said)
 
 
@@ -245,6 +247,22 @@ def _roce(cards: Collection[_Card]) -> list[str]:
     names = [card.name for card in cards if any(port.is_active and port.layer == "Ethernet" for port in card.ports)]
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return [f"{shown}: Ethernet (RoCE), no InfiniBand"] if names else []
+
+
+def _together(cards: Collection[_Card]) -> list[str]:
+    """Return what the active ports carry together, of each layer for itself; [] for a single one."""
+    rates: dict[str, list[float]] = {}
+    for card in cards:
+        for port in card.ports:
+            if port.is_active and port.gigabits is not None:
+                rates.setdefault(port.layer, []).append(port.gigabits)
+    if sum(map(len, rates.values())) < 2:
+        return []
+    sums = [
+        f"{counted(len(of), f'{layer} port'.strip())} {sum(of):g} Gb/s ({format_rate(sum(of) * 1e9 / 8)})"
+        for layer, of in rates.items()
+    ]
+    return [f"active: {', '.join(sums)} per direction together"]
 
 
 def _slow(cards: Collection[_Card]) -> list[str]:

@@ -4,7 +4,7 @@ Without `-nn` classes and vendors are known by their names in the PCI ID databas
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +17,7 @@ from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device
 from ..pcipath import (
     PciDevice,
+    below_highest_speed,
     card_of,
     host_links,
     pci_links,
@@ -72,10 +73,10 @@ class Function:
         """Where it sits, as sysfs writes it."""
         return f"{self.domain}:{self.bus}:{self.slot}"
 
-    @property
-    def rate_bytes_per_s(self) -> float | None:
-        """The trained lanes at the highest speed of the function."""
-        speed, lanes = (self.links.get("Cap") or ("", ""))[0], (self.links.get("Sta") or ("", ""))[1]
+    def rate_bytes_per_s(self, *, may_idle: bool) -> float | None:
+        """Return the rate of the trained lanes: at the highest speed of a link that may idle, else at the trained."""
+        (most, _), (speed, lanes) = (self.links.get(key) or ("", "") for key in ("Cap", "Sta"))
+        speed = most if may_idle else speed
         return pcie_bytes_per_s(f"{speed} GT/s", lanes) if speed and lanes != "0" else None
 
 
@@ -157,11 +158,13 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
         for item, function in ((i, f) for i in items for f in functions if f.bus_id == i.bus_id)
         if item.device.kind == "gpu" and function.links.get("Cap", ("",))[0] != function.links.get("Sta", ("",))[0]
     ]
-    warnings = [*upper_bound_warnings(links), *_narrow(items, functions)]
+    warnings = [*upper_bound_warnings(links), *_narrow(items, functions), *_slowed(items, functions, bridges)]
     if asleep:
         said = "the PCIe link runs below its highest speed, as idle links do; its rate is an upper bound"
         warnings.insert(0, f"{', '.join(asleep)}: {said}")
     warnings += tree_alone_warnings([item.device for item in items if item.device.kind == "gpu"])
+    if len(items) > 1:
+        warnings.append(", ".join(f"{item.device.id} is {item.bus_id}" for item in items))
     if not any(item.device.kind == "gpu" for item in items):
         warnings.append(f"no accelerator found: looked for {WHAT_IS_SOUGHT}")
     return Cluster(
@@ -181,6 +184,24 @@ def _narrow(items: Sequence[PciDevice], functions: Sequence[Function]) -> list[s
         most, now = ((function.links.get(key) or ("", ""))[1] for key in ("Cap", "Sta"))
         if most.isdecimal() and now.isdecimal() and 0 < int(now) < int(most):
             found.setdefault(card_of(item.bus_id), lanes_trained(item.device.id, now, most))
+    return list(found.values())
+
+
+def _slowed(
+    items: Sequence[PciDevice], functions: Sequence[Function], bridges: Mapping[tuple[str, str], Function]
+) -> list[str]:
+    """Name the NICs whose link, or one above it, runs below its highest speed; of a card the first port."""
+    by_place = {function.bus_id: function for function in functions}
+    found: dict[str, str] = {}
+    for item in items:
+        function = by_place[item.bus_id]
+        (most, _), (speed, lanes) = (function.links.get(key) or ("", "") for key in ("Cap", "Sta"))
+        if item.device.kind != "nic" or lanes == "0":
+            continue
+        port = bridges.get((function.domain, function.bus))
+        of_port = (port.links.get("Cap") or ("", ""))[0] if port else ""
+        if said := below_highest_speed(item.device.id, speed, most, lanes, of_port):
+            found.setdefault(card_of(item.bus_id), said)
     return list(found.values())
 
 
@@ -232,5 +253,6 @@ def _place(function: Function, device: Device, bridges: dict[tuple[str, str], Fu
         above.insert(0, bridge)
         bus = bridge.bus
     names = (f"{function.domain}:{bus}", *(bridge.bus_id for bridge in above))
-    rates = (None, *(bridge.rate_bytes_per_s for bridge in above))
-    return PciDevice(device, names, function.rate_bytes_per_s, function.bus_id, rates)
+    may_idle = device.kind == "gpu"
+    rates = (None, *(bridge.rate_bytes_per_s(may_idle=may_idle) for bridge in above))
+    return PciDevice(device, names, function.rate_bytes_per_s(may_idle=may_idle), function.bus_id, rates)

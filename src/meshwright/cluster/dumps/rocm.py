@@ -247,7 +247,10 @@ class _Rates:
             )
         for hops, names in self._pcie.items():
             way = "" if hops is None else " within a socket" if hops <= SAME_NODE_HOPS else " across the sockets"
-            found.append(f"{len(names)} pairs are PCIe{way} ({names[0]}, ...): slow")
+            shown = (
+                f"{len(names)} pairs are PCIe{way} ({names[0]}, ...)" if len(names) > 1 else f"{names[0]} is PCIe{way}"
+            )
+            found.append(f"{shown}: slow")
         if self._pcie:
             bound = "the rate is the PCIe link's, an upper bound" if self._host else "which generation is not said"
             found.append(f"PCIe: {bound}; measure with bench p2p")
