@@ -78,7 +78,7 @@ def _judge(
     if not rows:
         return TableVerdict(ok=None, reason="all its sizes are 0: nothing was sent; larger ones would tell")
     expected = _expected(known, rows) if known else None
-    faults = [*table.doubled, *table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
+    faults = [*table.failed, *table.doubled, *table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
     if faults and not collapse(rows) and (falls := decline(rows)):
         faults.append(falls)
     if faults:

@@ -26,7 +26,7 @@ WIDTHS = {
 _NAMES = {
     "size": "size", "bytes": "size", "count": "count", "n": "count", "type": "type", "redop": "redop", "op": "redop",
     "root": "root", "time": "time", "cputime": "cputime", "algbw": "algbw", "busbw": "busbw", "#wrong": "wrong",
-    "wrong": "wrong", "error": "error", "res": "error",
+    "wrong": "wrong", "error": "error", "res": "error", "#bitdiff": "bitdiff",
 }  # fmt: skip
 _UNITS = {"(us)": 1e-6, "(ms)": 1e-3, "(s)": 1.0}
 _ROW = re.compile(
@@ -66,6 +66,7 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     busbw: str | None
     wrong: int | None
     in_place_checked: bool | None  # None where there is no such column
+    different_bits: int | None = None  # between repeated calls, None where these were not compared
 
     @property
     def shares(self) -> int | None:
@@ -122,6 +123,7 @@ class _Figures(NamedTuple):
     busbw: str | None
     wrong: int | None
     in_place_checked: bool | None
+    different_bits: int | None
 
 
 class CutRow(Exception):
@@ -148,6 +150,7 @@ def parse_row(line: str, header: Header | None, where: str, number: int) -> Pars
             line=number, lead=lead[-1] if lead else "", bytes=size, count=count, type=type_, redop=redop,
             root=_root(numbers[0], at) if has_root else None, time_s=figures.time_s, algbw=figures.algbw,
             busbw=figures.busbw, wrong=figures.wrong, in_place_checked=figures.in_place_checked,
+            different_bits=figures.different_bits,
         )  # fmt: skip
         fault = _contradiction(parsed, tail, values)
         if fault is None:
@@ -162,9 +165,11 @@ def _without_words(tokens: Sequence[str], header: Header | None) -> Sequence[str
     if header is None or not any(map(_is_strange, header.tail)):
         return tokens
     first = "root" in header.middle
-    if len(tokens) != first + len(header.tail):
+    tail = [name for name in header.tail if name != "timestamp"]  # the last, of one word or two
+    whole = len(header.tail) == len(tail)
+    if len(tokens) < first + len(tail) or (whole and len(tokens) > first + len(tail)):
         return tokens
-    known = [word for word, name in zip(tokens[first:], header.tail, strict=True) if not _is_strange(name)]
+    known = [word for word, name in zip(tokens[first:], tail, strict=False) if not _is_strange(name)]
     return [*tokens[:first], *known]
 
 
@@ -223,6 +228,7 @@ def _figures(values: Sequence[str], tail: Sequence[str], header: Header | None, 
         busbw=one["busbw"] if _number(one.get("busbw")) is not None else None,
         wrong=int(max(checked)) if checked else None,
         in_place_checked=_right_in_place(sets, wrong),
+        different_bits=max((int(b) for each in sets if (b := _number(each.get("bitdiff"))) is not None), default=None),
     )
 
 

@@ -12,7 +12,7 @@ from .columns import Parsed
 from .identify import Named, TableIdentity, identify, named_in
 from .json_objects import json_objects
 from .nccl_text import table_row
-from .tables import ReadTable
+from .tables import ReadTable, unrepeatable
 
 SLOWER = 1.2  # a process whose median call takes this multiple of the median process's is named
 
@@ -66,6 +66,7 @@ def _tables(data: Mapping[str, Any], where: str) -> list[ReadTable]:
                 wrong=max(wrong, max((row.wrong or 0 for row in rows), default=0)),
                 alone=1 if known.ranks == 1 else 0,
                 slow=_slow(results, devices),
+                failed=unrepeatable(row.different_bits for row in rows),
                 notes=known.notes,
             )
         )
@@ -95,6 +96,7 @@ def _row(result: Mapping[str, Any], number: int, at: str) -> Parsed:
         algbw=f"{algbw:.6f}" if algbw != round(algbw, 2) else f"{algbw:.2f}", busbw=f"{float(one['bus_bw']):.2f}",
         wrong=None if all(w is None for w in wrong) else int(max(w for w in wrong if w is not None)),
         in_place_checked=wrong[1] is not None if len(wrong) == 2 else None,
+        different_bits=max((int(b["different_bits"]) for each in sets if (b := each.get("bitwise"))), default=None),
     )  # fmt: skip
 
 

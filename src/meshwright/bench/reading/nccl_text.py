@@ -18,7 +18,7 @@ from .identify import Named, TableIdentity, identify, named_in, ranks_of_command
 from .listed_devices import ListedDevice, shared_gpus
 from .nccl_log import failure_in, logged_path
 from .prefixes import clean_lines
-from .tables import MOST_ROWS, ReadTable
+from .tables import MOST_ROWS, ReadTable, unrepeatable
 
 _DEVICE = re.compile(
     r"(?:^|[\s#>])Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+(?P<pid>\d{1,10})\s+)?on\s+(?P<host>\S+)\s+"
@@ -296,6 +296,7 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Re
         devices=tuple(run.devices[rank].model for rank in order) or _some_devices(run, known.ranks),
         wrong=_wrong(run, rows),
         alone=alone,
+        failed=unrepeatable(row.different_bits for row in rows),
         doubled=shared_gpus(run.devices) if not alone else (),
         settings=tuple(run.settings.items()),
         notes=(*run.notes, *notes, *known.notes, *_unchecked(run, rows), *_ended_early(run, rows)),

@@ -1,6 +1,7 @@
 """The contents of a file of measurements: tables of collectives, and matrices or lists of plain rates."""
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -58,6 +59,12 @@ def message(backend: str, size_bytes: int, time_s: float) -> Row:
     )
 
 
+def unrepeatable(different_bits: Iterable[int | None]) -> tuple[str, ...]:
+    """Return that repeated calls gave other bits, as newer nccl-tests compare (#bitdiff), () where they did not."""
+    most = max((bits or 0 for bits in different_bits), default=0)
+    return (f"the same call gives other results when repeated ({most:,} bits differ at most)",) if most else ()
+
+
 def lost_datagrams(lost: float, sent: float) -> tuple[str, ...]:
     """Return the note on datagrams of UDP that did not arrive, () where all did or none were counted."""
     return (f"{lost:,.0f} of {sent:,.0f} datagrams were lost ({100 * lost / sent:.2g} %)",) if sent > 0 < lost else ()
@@ -79,6 +86,7 @@ class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     wrong: Number = 0  # results out of bounds, by the rows or by the footer
     alone: Number = 0  # processes that each took themselves for the only one
     slow: tuple[str, ...] = ()  # processes that were slower than the others, in words
+    failed: tuple[str, ...] = ()  # checks of the tool's own, in words
     doubled: tuple[str, ...] = ()  # GPUs that several ranks share, in words
     unjudged: str = ""  # why its times are held against nothing, and fitted by nothing, in words
     notes: tuple[str, ...] = ()  # what was odd about the file
