@@ -6,12 +6,14 @@ import click
 from msgspec.structs import replace
 from rich.table import Table
 
+from ..bench.reading import read_tables
 from ..cluster.analysis import analyse
 from ..cluster.discovery.discover import discover
 from ..cluster.discovery.plugins import net_plugins
 from ..cluster.drawing.draw import draw
 from ..cluster.drawing.svg import cluster_svg
 from ..cluster.dumps import load_dumps
+from ..cluster.dumps.detect import UnknownDump
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster
 from ..cluster.wire import wire_form
@@ -80,7 +82,7 @@ def command(
     if hosts and len(dumps) < 2:
         raise InputError("--hosts: expected two or more --from, one a host")
     if dumps:
-        cluster = load_dumps(dumps, catalogue, gpu, one_machine=not hosts)
+        cluster = _loaded(dumps, catalogue, gpu, one_machine=not hosts)
     else:
         cluster = surrounding_cluster() or discover(catalogue, gpu)
     if domain is not None:
@@ -92,6 +94,26 @@ def command(
         for plugin in net_plugins():
             say(f"NCCL net plugin: {plugin.path} ({plugin.what})")
     return code
+
+
+def _loaded(dumps: Sequence[str], catalogue: Catalogue, gpu: str | None, *, one_machine: bool) -> Cluster:
+    """Return the cluster of the dumps; InputError that names the command for a benchmark's output among them."""
+    try:
+        return load_dumps(dumps, catalogue, gpu, one_machine=one_machine)
+    except UnknownDump as error:
+        for path in dumps:
+            if str(error).startswith(f"{path}: ") and (tools := _measured_by(path)):
+                said = f"a table of {tools}, of what links carry and not of what they are"
+                raise InputError(f"{path}: this is {said}; meshwright bench --from reads it") from None
+        raise
+
+
+def _measured_by(path: str) -> str:
+    """Return the tools whose tables of measurements a file holds, "" for none."""
+    try:
+        return " and ".join(dict.fromkeys(table.tool for table in read_tables(path)))
+    except InputError:
+        return ""
 
 
 def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""What besides a link bounds a rate: one stream, a busy core, a told pace; and with whom a device is slow."""
+"""Bounds of a rate besides the link: one stream, a busy core, a target rate; and the partners of a slow device."""
 
 import json
 

@@ -395,6 +395,7 @@ WRITTEN = {
     "rocm-smi --showtopo": (DATA / "rocm_weights.txt").read_text(),
     "amd-smi topology": (DATA / "amdsmi_topology.txt").read_text(),
     "amd-smi xgmi": as_xgmi(4),
+    "amd-smi static": "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n    NUMA:\n        NODE: 0\n",
     "lstopo --of xml": (DATA / "hwloc_mi300x.xml").read_text(),
     "lstopo": (DATA / "lstopo_text.txt").read_text(),
     "NCCL_TOPO_DUMP_FILE=FILE": (DATA / "nccl_two_switches.xml").read_text(),
@@ -419,6 +420,14 @@ WRITTEN = {
     ),
     "ibstat": "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n",
     "ethtool": "Settings for ens1np0:\n\tSpeed: 200000Mb/s\n\tLink detected: yes\n",
+    "fi_info -v": (
+        "    nic:\n        fi_device_attr:\n            name: rdmap1s0\n"
+        "        fi_link_attr:\n            mtu: 8760\n            speed: 100000000000\n            state: FI_LINK_UP\n"
+    ),
+    "lldpctl": (
+        "LLDP neighbors:\n----\nInterface:    eth2, via: LLDP, RID: 1\n  Chassis:\n    SysName:      leaf1\n  Port:\n"
+        "    PortID:       ifname swp3\n      MAU oper type: 100GbaseCR4 - 100GBASE-R\n"
+    ),
     "ibnetdiscover": 'Switch 36 "S-1" # "leaf0"\n[1] "H-1"[1](a1) # "node01 mlx5_0"\nCa 1 "H-1" # "node01 mlx5_0"\n',
 }
 

@@ -59,7 +59,7 @@ from .tables import MOST_ROWS, Rate, ReadTable
 from .text import file_text, without_bold, without_line_numbers, without_prefixes
 from .torch_tables import read_ibm, read_param, read_payloads
 from .ucx import read_ucx
-from .unread import columns_in_words, unread_benchmark
+from .unread import columns_in_words, dump_in_place, unread_benchmark
 
 __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_files", "read_tables"]
 
@@ -186,7 +186,7 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
         raise InputError(f"{where}: no table found: the run failed before its first row ({words})")
     if words := without_rows(text, where):
         raise InputError(f"{where}: no table found: {words}")
-    if words := unread_benchmark(text):
+    if words := unread_benchmark(text) or dump_in_place(text):
         raise InputError(f"{where}: {words}")
     raise InputError(
         f"{where}: no table found{columns_in_words(text)}, expected the output of nccl-tests or another tool of "

@@ -7,7 +7,7 @@ from ...errors import InputError
 from ...files import sound
 from .json_objects import json_objects
 from .streams import SHORTEST_SENT_S, UNHEARD, only_buffered
-from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, busy_core, lost_datagrams, paced
+from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, busy_core, kept_to_target, lost_datagrams
 
 _SLACK = 0.01
 
@@ -71,7 +71,11 @@ def _tables(start: Mapping[str, Any], end: Mapping[str, Any], where: str) -> lis
 def _bounds(test: Mapping[str, Any], end: Mapping[str, Any], rate: float, has_lost: bool, version: object) -> str:
     """Return what besides the link bounded a run by what it says, in words."""
     streams, target = test.get("num_streams"), test.get("target_bitrate")  # of each stream, 0 for none
-    if isinstance(target, int | float) and isinstance(streams, int) and (said := paced(rate, target * streams / 8)):
+    if (
+        isinstance(target, int | float)
+        and isinstance(streams, int)
+        and (said := kept_to_target(rate, target * streams / 8))
+    ):
         return said
     if test.get("protocol") == "UDP" and not has_lost:
         return PACED_UDP

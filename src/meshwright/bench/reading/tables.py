@@ -18,7 +18,7 @@ SEVERAL_PAIRS = "times of messages of several pairs at once, and of no collectiv
 
 ONE_STREAM = "one TCP stream, which one core or its window may bound: measure with several at once (iperf3 -P 8)"
 _BUSY_PERCENT = 90.0  # of the cores of the threads that move the bytes
-_PACED = 0.9  # of the rate that a test was told to send at
+_KEPT = 0.9  # of the rate that a test was told to send at
 PACED_UDP = "UDP sends as fast as it is told (-b; iperf's default is 1 Mbit/s), and no datagram was lost"
 
 
@@ -35,9 +35,9 @@ def busy_core(percent: float, version: str, streams: int) -> str:
     return f"iperf3 kept {cores} busy at one end ({percent:.3g} %), which may be what bounds it"
 
 
-def paced(rate_bytes_per_s: float, target_bytes_per_s: float) -> str:
+def kept_to_target(rate_bytes_per_s: float, target_bytes_per_s: float) -> str:
     """Return that a test sent no faster than it was told to, in words, "" where it was told nothing or did not."""
-    if not 0 < target_bytes_per_s * _PACED <= rate_bytes_per_s:
+    if not 0 < target_bytes_per_s * _KEPT <= rate_bytes_per_s:
         return ""
     return f"it was told to send {format_rate(target_bytes_per_s)} (-b), and did"
 

@@ -2,6 +2,8 @@
 
 import re
 
+from ...cluster.dumps.detect import command_of
+
 _KNOWN = (
     (r"\bLatency\b.*\bMatrix \(us\)", "latencies of pairs of GPUs", "the matrices of bandwidth of the same tool"),
     (r"\bbusGrind\b|^Host/Device Bandwidth Matrix", "busGrind of the CUDA samples", "nvbandwidth"),
@@ -24,6 +26,11 @@ _KNOWN = (
     (r"\"\w+-bw(?::\w+)?/\w+_busbw(?::\d+)?\":", "SuperBench's summary", "the output of nccl-tests itself"),
     (r"^\W*(?:\d+: )?:::MLLOG ", "MLPerf's log of a training and of no collective", "nccl-tests or OSU"),
     (r"^\# OSU \S+ .*Barrier", "OSU's barrier, which carries nothing", "osu_allreduce or another of sizes"),
+    (
+        r"^Successfully ran diagnostic for group|^\|-+ +(?:Metadata|Deployment|Integration) +-",
+        "dcgmi diag",
+        "nvbandwidth; meshwright doctor --logs names GPUs that fail its tests",
+    ),
     (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),
     (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
 )
@@ -36,6 +43,14 @@ def unread_benchmark(text: str) -> str:
         if re.search(pattern, text, re.M):
             return f"this is of {name}, which is not read; expected {wanted}"
     return ""
+
+
+def dump_in_place(text: str) -> str:
+    """Return that a text is a dump of what is linked, by its command, "" where it is none."""
+    command = command_of(text)
+    if not command:
+        return ""
+    return f"this is of {command}: what is linked, not what was measured; meshwright topo --from reads it"
 
 
 def columns_in_words(text: str) -> str:

@@ -19,6 +19,7 @@ from ..discovery.sysfs_host import host_of, is_sysfs
 from ..graph import Cluster, consistent
 from ..numa import without_disputed_cpus
 from ..wire import may_be_cluster, read_cluster
+from .amd_static import from_amd_static, looks_like_amd_static
 from .amd_xgmi import from_xgmi, from_xgmi_json, looks_like_xgmi, looks_like_xgmi_json
 from .clouds import from_cloud_json, from_cloud_yaml, looks_like_cloud_json, looks_like_cloud_yaml
 from .dcgmi_topo import from_dcgmi_topo, looks_like_dcgmi_topo
@@ -41,6 +42,7 @@ from .merge import merged_dumps, sources
 from .nccl import from_nccl
 from .nccl_log import from_nccl_log, looks_like_nccl_log
 from .nccl_paths import from_nccl_paths, looks_like_nccl_paths
+from .neighbours import from_fi_info, from_lldp, looks_like_fi_info, looks_like_lldp
 from .numactl import from_numactl, looks_like_numactl
 from .nvidia import from_nvidia_matrix
 from .other_makers import MAKERS
@@ -69,6 +71,10 @@ KNOWN = (
     "describe-instance-topology, ibnetdiscover, iblinkinfo, ibstat, mlxlink, ethtool, numactl -H, a folder like /sys, "
     "or cluster.json"
 )
+
+
+class UnknownDump(InputError):
+    """A text or JSON that is of no dump that is known."""
 
 
 Read = Callable[[str, str, Catalogue, str | None, GpuEvidence | None], Cluster]  # text, where, catalogue, --gpu, facts
@@ -136,6 +142,7 @@ READERS = (
     DumpReader("amd-smi topology", _looks_like_both_of_amd, _from_both_of_amd),
     DumpReader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
     DumpReader("amd-smi xgmi", looks_like_xgmi, lambda t, w, c, g, f: from_xgmi(t, w, c, g)),
+    DumpReader("amd-smi static", looks_like_amd_static, lambda t, w, c, g, f: from_amd_static(t, w, c, g)),
     DumpReader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),
     DumpReader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
     DumpReader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
@@ -149,6 +156,8 @@ READERS = (
     DumpReader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
     DumpReader("ibstat", _looks_like_ports_alone, lambda t, w, c, g, f: from_ibstat(t, w)),
     DumpReader("ethtool", looks_like_port_speeds, lambda t, w, c, g, f: from_port_speeds(t, w)),
+    DumpReader("fi_info -v", looks_like_fi_info, lambda t, w, c, g, f: from_fi_info(t, w)),
+    DumpReader("lldpctl", looks_like_lldp, lambda t, w, c, g, f: from_lldp(t, w)),
     DumpReader("nvidia-smi nvlink -s", _names_single_gpus, _from_single_gpus),
 )
 
@@ -198,7 +207,7 @@ def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence 
         data = parse_json(read_text(path, max_bytes=MAX_BYTES), where=str(path))
         found = _from_json(data, str(path), catalogue, gpu)
         if found is None and not (isinstance(data, dict) and may_be_cluster(data)):
-            raise InputError(f"{path}: not a known dump; expected {KNOWN}")
+            raise UnknownDump(f"{path}: not a known dump; expected {KNOWN}")
         return found or read_cluster(path)
     cluster = parse_dump(_text(path), str(path), catalogue, gpu, facts)
     return replace(cluster, name=path.stem) if cluster.name == str(path) else cluster
@@ -310,7 +319,14 @@ def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, fac
         raise InputError(f"{where}: {said}")
     if text.lstrip().startswith("<"):
         return _from_xml(text.lstrip(), where, catalogue, gpu)
-    raise InputError(f"{where}: not a known dump; expected {KNOWN}")
+    raise UnknownDump(f"{where}: not a known dump; expected {KNOWN}")
+
+
+def command_of(text: str) -> str:
+    """Return the command that wrote a dump which is read, "" where a text is none; names of GPUs alone are none."""
+    if MARKUP.match(text.lstrip()):
+        return "lstopo, NCCL or nvidia-smi as XML"
+    return next((reader.command for reader in READERS[:-1] if reader.looks(text)), "")
 
 
 def _with_ports(cluster: Cluster, text: str, where: str) -> Cluster:

@@ -82,8 +82,20 @@ def mig_parts(lines: Iterable[str]) -> dict[int, list[str]]:
 
 # "GPU[0] : Card series: AMD Instinct MI300X", of rocm-smi --showproductname
 CARD = re.compile(r"^\s*GPU\s*\[(\d+)\]\s*:\s*Card series:\s*(\S.*?)\s*$", re.I)
+# "GPU: 0", and some lines below it "MARKET_NAME: AMD Instinct MI300X", of amd-smi static
+STATIC = re.compile(r"^\s*GPU: (\d{1,4})\s*$")
+MARKET = re.compile(r"^\s+MARKET_NAME: +(\S.*?)\s*$")
 
 
 def card_names(lines: Iterable[str]) -> dict[int, str]:
-    """Return the series of each card by its number, where rocm-smi says it in the same file."""
-    return {int(match.group(1)): match.group(2) for line in lines if (match := CARD.match(line))}
+    """Return the series of each card by its number, where rocm-smi or amd-smi static says it in the same file."""
+    found: dict[int, str] = {}
+    number = None
+    for line in lines:
+        if match := CARD.match(line):
+            found[int(match.group(1))] = match.group(2)
+        elif match := STATIC.match(line):
+            number = int(match.group(1))
+        elif (match := MARKET.match(line)) and number is not None:
+            found[number] = match.group(1)
+    return found

@@ -41,15 +41,15 @@ KNOWN = (
     ),
     (
         r"^provider: \S+\s*\n\s+fabric: ",
-        "fi_info, which has the names of a host's NICs and no rates",
-        "nvidia-smi topo -m",
+        "fi_info without the rates of NICs",
+        "fi_info -v, or nvidia-smi topo -m",
     ),
     (
         r"^Successfully ran diagnostic for group|^\|-+ +(?:Metadata|Deployment|Integration) +-",
         "dcgmi diag",
         f"{LINKS}; meshwright doctor --logs names GPUs that fail its tests",
     ),
-    (r"^LLDP neighbors:", "lldpcli", SWITCHES),
+    (r"^LLDP neighbors:", "lldpcli without an interface", SWITCHES),
     (r"^Settings for \S+:\s*$", "ethtool without the speed of a port", LINKS),
     (r"^\s*\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
     (r"^\s*\| (?:GPU ID: \d+|\S+) +\| Topology Information", "dcgmi topo without a path to a GPU", LINKS),
