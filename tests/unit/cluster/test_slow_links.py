@@ -145,3 +145,31 @@ def test_places_without_devices_say_that_they_have_no_rates():
     cluster = parse_dump("SwitchName=s0 Nodes=n[1-4]\n", "t", CATALOGUE)
 
     assert "places alone: neither GPUs nor the rates of links are said" in draw(cluster, analyse(cluster))
+
+
+def switch(*, speed=32, lanes=16, below):
+    port = "\tCapabilities: [68] Express (v2) {} Port, MSI 00\n\tBus: primary={}, secondary={}, subordinate=45\n"
+    name = "PCI bridge [0604]: Broadcom / LSI PEX890xx PCIe Gen 5 Switch [1000:c030]"
+    return (
+        function("00:01.0", "PCI bridge [0604]: Intel Corporation Device [8086:352a]", speed, lanes)
+        + port.format("Root", "00", "40")
+        + function("40:00.0", name, speed, lanes)
+        + port.format("Upstream", "40", "41")
+        + function("41:00.0", name, 32)
+        + port.format("Downstream", "41", "42")
+        + function("42:00.0", below, 32)
+    )
+
+
+def test_the_link_above_a_switch_with_a_nic_is_held_to_both_of_its_ends():
+    (slow,) = (said for said in parse_dump(switch(speed=16, below=NIC), "t", CATALOGUE).warnings if "GT/s" in said)
+
+    assert slow == ("the switch 0000:40:00.0 (NIC0) is linked upwards at 16 GT/s x16 of 32 GT/s x16 (31.5 GB/s of 63)")
+    assert not any("GT/s" in said for said in parse_dump(switch(below=NIC), "t", CATALOGUE).warnings)
+
+
+def test_the_link_above_a_switch_of_gpus_alone_may_idle_and_may_not_lose_lanes():
+    idle, narrow = (switch(speed=s, lanes=n, below=GPU) for s, n in ((2.5, 16), (32, 8)))
+
+    assert not any("linked upwards" in said for said in parse_dump(idle, "t", CATALOGUE).warnings)
+    assert any("at 32 GT/s x8 of 32 GT/s x16" in said for said in parse_dump(narrow, "t", CATALOGUE).warnings)

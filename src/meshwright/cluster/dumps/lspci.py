@@ -49,6 +49,7 @@ CARDS = re.compile(
 )
 NO_CARD = re.compile(r"Audio|USB|UCSI|Serial|NVSwitch|bridge|DMA|management|Crypto|Co-processor|NVMe|switch", re.I)
 CHIP = re.compile(r"\bG[A-Z]{1,2}\d{2,3}\w* \[|\[(?:Tesla|GeForce|Quadro|TITAN|RTX|[ABHL]\d{2,3})")
+PORT = re.compile(r"^\s+Capabilities: .*Express \(v\d\) (Root|Upstream|Downstream) Port")
 LINK = re.compile(r"^\s+Lnk(Cap|Sta):.*?Speed ([\d.]+) ?GT/s.*?, Width x(\d{1,2})")
 
 
@@ -66,6 +67,7 @@ class Function:
     secondary: str | None = None  # of a bridge: the bus below it
     numa: int | None = None
     kind: Literal["gpu", "nic"] | None = None
+    port: str = ""  # of a bridge: Root, Upstream or Downstream, where it is said
     links: dict[str, tuple[str, str]] = field(default_factory=dict)  # Cap and Sta: GT/s and lanes
 
     @property
@@ -159,6 +161,7 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
         if item.device.kind == "gpu" and function.links.get("Cap", ("",))[0] != function.links.get("Sta", ("",))[0]
     ]
     warnings = [*upper_bound_warnings(links), *_narrow(items, functions), *_slowed(items, functions, bridges)]
+    warnings += _slow_uplinks(items, functions, bridges)
     if asleep:
         said = "the PCIe link runs below its highest speed, as idle links do; its rate is an upper bound"
         warnings.insert(0, f"{', '.join(asleep)}: {said}")
@@ -190,7 +193,7 @@ def _narrow(items: Sequence[PciDevice], functions: Sequence[Function]) -> list[s
 def _slowed(
     items: Sequence[PciDevice], functions: Sequence[Function], bridges: Mapping[tuple[str, str], Function]
 ) -> list[str]:
-    """Name the NICs whose link, or one above it, runs below its highest speed; of a card the first port."""
+    """Name the NICs whose link runs below its highest speed; of a card the first port."""
     by_place = {function.bus_id: function for function in functions}
     found: dict[str, str] = {}
     for item in items:
@@ -203,6 +206,33 @@ def _slowed(
         if said := below_highest_speed(item.device.id, speed, most, lanes, of_port):
             found.setdefault(card_of(item.bus_id), said)
     return list(found.values())
+
+
+def _slow_uplinks(
+    items: Sequence[PciDevice], functions: Sequence[Function], bridges: Mapping[tuple[str, str], Function]
+) -> list[str]:
+    """Name the switches whose link upwards has fewer lanes than both ends, or is slower and has NICs below.
+
+    Switches inside a GPU's card have none, and may slow that link down when idle.
+    """
+    found = []
+    for switch in (function for function in functions if function.port == "Upstream"):
+        below = [item.device for item in items if switch.bus_id in item.bridges]
+        above = bridges.get((switch.domain, switch.bus))
+        ends = [function.links["Cap"] for function in (switch, above) if function and "Cap" in function.links]
+        speed, lanes = switch.links.get("Sta") or ("", "0")
+        by_speed = [(pcie_bytes_per_s(f"{s} GT/s", "1") or 0.0, s) for s, _ in [*ends, (speed, "")]]
+        if not below or not ends or lanes == "0" or not all(rate for rate, _ in by_speed):
+            continue
+        (most_rate, most), wide = min(by_speed[:-1]), min(int(n) for _, n in ends)
+        is_slow = by_speed[-1][0] < most_rate and any(device.kind == "nic" for device in below)
+        if is_slow or int(lanes) < wide:
+            now, full = by_speed[-1][0] * int(lanes), most_rate * wide
+            found.append(
+                f"the switch {switch.bus_id} ({', '.join(device.id for device in below)}) is linked upwards at {speed} "
+                f"GT/s x{lanes} of {most} GT/s x{wide} ({now / 1e9:.3g} GB/s of {full / 1e9:.3g})"
+            )
+    return found
 
 
 def kind_by_name(name: str, catalogue: Catalogue, pci_class: str = "") -> Literal["gpu", "nic"] | None:
@@ -236,6 +266,8 @@ def _functions(text: str) -> list[Function]:
             functions.append(Function(domain or "0000", bus, slot, "ff", line[match.end() :].strip(), "", ""))
         elif functions and (match := BUSES.match(line)):
             functions[-1].secondary = match.group(2)
+        elif functions and (match := PORT.match(line)):
+            functions[-1].port = match.group(1)
         elif functions and (match := NUMA.match(line)):
             functions[-1].numa = int(match.group(1))
         elif functions and (match := LINK.match(line)):
