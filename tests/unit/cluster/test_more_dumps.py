@@ -391,6 +391,7 @@ WRITTEN = {
         "| GPU ID: 0 | Topology Information |\n| CPU Core Affinity | 0 - 3 |\n"
         "| To GPU 1 | Connected via a single PCIe switch |\n"
     ),
+    "dcgmi nvlink -s": "GPUs:\n    gpuId 0:\n        U U U D\n",
     "hl-smi topo -c -N": "modID   CPU Affinity   NUMA Affinity\n-----   ----   ----\n0       0-3, 8-11      0\n",
     "rocm-smi --showtopo": (DATA / "rocm_weights.txt").read_text(),
     "amd-smi topology": (DATA / "amdsmi_topology.txt").read_text(),

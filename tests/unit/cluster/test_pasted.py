@@ -160,7 +160,7 @@ def test_trays_of_one_nvlink_domain_are_joined_by_the_domain_that_they_name(tmp_
         ("eth0: flags=4163<UP>  mtu 1500\n", "this is ifconfig"),
         ("Settings for eth0:\n\tLink detected: yes\n", "this is ethtool without the speed"),
         ("hca_id:\tmlx5_0\n\ttransport:\t\tInfiniBand (0)\n\t\tport:\t1\n", "this is ibv_devinfo"),
-        ("GPUs:\n    gpuId 0:\n        U U D U\n", "this is dcgmi nvlink"),
+        ("GPUs:\n    gpuId 0:\n", "this is dcgmi nvlink"),
         ("n1:9:9 [0] NCCL INFO CUDA Dev 0[0], IB NIC distance :  PHB\n", "this is the log of an old NCCL"),
         ("Infiniband device 'mlx5_0' port 1 status:\n\tdefault gid:\t fe80::1\n", "this is ibstatus without the state"),
         ("  | GPU ID: 0         | Topology Information |\n  | CPU Core Affinity | 0 - 11 |\n", "this is dcgmi topo"),

@@ -1,5 +1,7 @@
 """Single GPUs and NICs by amd-smi static, fi_info -v and lldpctl, and files that are for another command."""
 
+import json
+
 import pytest
 
 from meshwright.cli import run_command
@@ -64,6 +66,34 @@ def test_static_in_the_file_of_a_topology_settles_rates_and_beside_it_completes_
     assert all(link.kind == "xGMI" and link.bandwidth_bytes_per_s for link in one.links)
     assert [len(one.links), len(two.links)] == [6, 6]
     assert [gpu.numa for gpu in two.of_kind("gpu")] == [0, 0, 1, 1]
+
+
+def test_the_json_of_amd_smi_static_says_the_same_also_in_newer_versions():
+    card = {"gpu": 3, "asic": {"market_name": "AMD Instinct MI325X"}, "bus": {"bdf": "0000:01:00.0"}}
+    card |= {"vram": {"size": {"value": 262128, "unit": "MB"}}, "numa": {"node": 1, "affinity": 1}}
+
+    for data in ([card], {"gpu_data": [card]}):
+        cluster = parse_dump(json.dumps(data), "t", CATALOGUE)
+
+        assert [(gpu.id, gpu.model, gpu.numa) for gpu in cluster.devices] == [("GPU3", "mi325x", 1)]
+        assert "GPU3 is 0000:01:00.0" in cluster.warnings
+
+
+def test_dcgmi_nvlink_names_the_links_that_are_down_of_gpus_and_switches():
+    text = (
+        "|  NvLink Link Status  |\nGPUs:\n    gpuId 0:\n        U U U U _ _\n    gpuId 1:\n        U D U X _ _\n"
+        "NvSwitches:\n    physicalId 8:\n        X U D U\nKey: Up=U, Down=D, Disabled=X, Not Supported=_\n"
+    )
+    cluster = parse_dump(text, "t", CATALOGUE)
+
+    assert [gpu.id for gpu in cluster.devices] == ["GPU0", "GPU1"]
+    assert cluster.warnings[:5] == (
+        "GPU1 has 1 of 4 NVLinks down (link 1)",
+        "GPU1 has 1 of 4 NVLinks disabled (link 3)",
+        "NVSwitch 8 has 1 of 4 NVLinks down (link 2)",
+        "4 NVLinks are up on GPU0",
+        "2 NVLinks are up on GPU1",
+    )
 
 
 NIC = """---

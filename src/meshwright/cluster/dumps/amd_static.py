@@ -5,6 +5,7 @@ It says nothing of pairs. Its MB are MiB (an MI300X with 192 GiB has 196592 MB).
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device
 from ..pcipath import pcie_bytes_per_s
 from .pasted import plain_lines
+from .rocm import MAX_GPUS
 
 _GPU = re.compile(r"^\s*GPU: (\d{1,4})\s*$")
 _FIELD = re.compile(r"^\s+([A-Z][A-Z_]+):\s+(\S.*?)\s*$")
@@ -29,7 +31,38 @@ def looks_like_amd_static(text: str) -> bool:
 
 def from_amd_static(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
     """Return the GPUs; what joins them is not said."""
-    cards = _cards(text)
+    return _cluster(_cards(text), where, catalogue, gpu)
+
+
+def looks_like_amd_static_json(data: Any) -> bool:
+    """Return whether JSON is of `amd-smi static --json`, alone or inside what newer versions put around it."""
+    return any("asic" in entry or "bus" in entry for entry in _entries(data))
+
+
+def from_amd_static_json(data: Any, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
+    """Return the GPUs of `amd-smi static --json`."""
+    return _cluster({int(entry["gpu"]): _facts(entry) for entry in _entries(data)}, where, catalogue, gpu)
+
+
+def _entries(data: Any) -> list[Mapping[str, Any]]:
+    listed = data.get("gpu_data") if isinstance(data, Mapping) else data
+    entries = [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+    return [entry for entry in entries if isinstance(entry.get("gpu"), int) and 0 <= entry["gpu"] < MAX_GPUS]
+
+
+def _facts(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of one GPU as its text has them; of those in several sections the first."""
+    facts: dict[str, str] = {}
+    for section, fields in entry.items():
+        for key, value in fields.items() if isinstance(fields, Mapping) else ():
+            if isinstance(value, Mapping):
+                value = f"{value.get('value')} {value.get('unit', '')}"
+            name = str(key).upper()
+            facts.setdefault(f"{section.upper()} SIZE" if name == "SIZE" else name, str(value))
+    return facts
+
+
+def _cluster(cards: Mapping[int, Mapping[str, str]], where: str, catalogue: Catalogue, gpu: str | None) -> Cluster:
     devices, said = [], list[str]()
     for number, facts in cards.items():
         name = f"GPU{number}"

@@ -19,9 +19,15 @@ from ..discovery.sysfs_host import host_of, is_sysfs
 from ..graph import Cluster, consistent
 from ..numa import without_disputed_cpus
 from ..wire import may_be_cluster, read_cluster
-from .amd_static import from_amd_static, looks_like_amd_static
+from .amd_static import (
+    from_amd_static,
+    from_amd_static_json,
+    looks_like_amd_static,
+    looks_like_amd_static_json,
+)
 from .amd_xgmi import from_xgmi, from_xgmi_json, looks_like_xgmi, looks_like_xgmi_json
 from .clouds import from_cloud_json, from_cloud_yaml, looks_like_cloud_json, looks_like_cloud_yaml
+from .dcgmi_nvlink import from_dcgmi_nvlink, looks_like_dcgmi_nvlink
 from .dcgmi_topo import from_dcgmi_topo, looks_like_dcgmi_topo
 from .evidence import GpuEvidence, evidence, evidence_of_xml, from_evidence, with_facts
 from .hl_smi import from_hl_smi_topo, looks_like_hl_smi_topo
@@ -148,6 +154,7 @@ READERS = (
     DumpReader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
     DumpReader("hl-smi topo -c -N", looks_like_hl_smi_topo, lambda t, w, c, g, f: from_hl_smi_topo(t, w)),
     DumpReader("dcgmi topo", looks_like_dcgmi_topo, from_dcgmi_topo),
+    DumpReader("dcgmi nvlink -s", looks_like_dcgmi_nvlink, lambda t, w, c, g, f: from_dcgmi_nvlink(t, w, c, g)),
     DumpReader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
     DumpReader("lspci -vvnn", looks_like_lspci_links, lambda t, w, c, g, f: from_lspci_links(t, w)),
     DumpReader("lspci -tv", looks_like_lspci_tree, lambda t, w, c, g, f: from_lspci_tree(t, w, c, g)),
@@ -223,6 +230,8 @@ def _from_json(data: Any, where: str, catalogue: Catalogue, gpu: str | None) -> 
         return from_port_speeds_json(data, where)
     if said := known_but_unread_json(data):
         raise InputError(f"{where}: {said}")
+    if looks_like_amd_static_json(data):
+        return from_amd_static_json(data, where, catalogue, gpu)
     if looks_like_xgmi_json(data):
         return from_xgmi_json(data, where, catalogue, gpu)
     return from_rocm_json(data, where, catalogue, gpu) if looks_like_rocm_json(data) else None

@@ -53,7 +53,11 @@ KNOWN = (
     (r"^Settings for \S+:\s*$", "ethtool without the speed of a port", LINKS),
     (r"^\s*\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
     (r"^\s*\| (?:GPU ID: \d+|\S+) +\| Topology Information", "dcgmi topo without a path to a GPU", LINKS),
-    (r"NvLink Link Status|^\s*gpuId \d+:\s*$", "dcgmi nvlink -s", "nvidia-smi nvlink -s, with " + LINKS),
+    (
+        r"NvLink Link Status|^\s*gpuId \d+:\s*$",
+        "dcgmi nvlink without states",
+        "dcgmi nvlink -s, or nvidia-smi nvlink -s, with " + LINKS,
+    ),
     (
         r"^LinkState:\.{3,}|^PhysLinkState:\.{3,}",
         "ibportstate or smpquery, of one port",
