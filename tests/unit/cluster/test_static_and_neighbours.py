@@ -179,8 +179,18 @@ def test_a_file_for_the_other_command_is_refused_with_the_command_that_reads_it(
     assert "meshwright bench --from reads it" in said
 
 
-def test_dcgmi_diag_is_named_where_a_table_was_expected(tmp_path, capsys):
-    (tmp_path / "d").write_text("Successfully ran diagnostic for group.\n| PCIe   | Pass - All   |\n")
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Successfully ran diagnostic for group.\n| PCIe   | Pass - All   |\n", "dcgmi diag"),
+        (
+            "[--- matmul ---]\n      |  fp16\n1 threads: ----\n  256 |  11.2\n\nTimes are in microseconds (us).\n",
+            "torch.utils.benchmark",
+        ),
+    ],
+)
+def test_what_measures_no_link_is_named_where_a_table_was_expected(text, name, tmp_path, capsys):
+    (tmp_path / "d").write_text(text)
 
     assert run_command(["bench", "--from", str(tmp_path / "d")]) == 2
-    assert "this is of dcgmi diag" in capsys.readouterr().err
+    assert f"this is of {name}" in capsys.readouterr().err

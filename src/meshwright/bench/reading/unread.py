@@ -31,6 +31,11 @@ _KNOWN = (
         "dcgmi diag",
         "nvbandwidth; meshwright doctor --logs names GPUs that fail its tests",
     ),
+    (
+        r"^Times are in (?:nano|micro|milli)?seconds \([a-z]*s\)\.",
+        "torch.utils.benchmark, of computation and of no link between ranks",
+        "nccl-tests or OSU; meshwright bench compute times products",
+    ),
     (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),
     (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
 )
