@@ -421,15 +421,16 @@ class Draft:
         return total, mbs
 
     def _check_batch(self, total: int | None, local: int | None, steps: int | None, dp: int | None) -> None:
-        if total is None or local is None or dp is None:
+        if total is None or dp is None:
             return
-        words = self.batch.get("local", self.batch.get("mbs", (local, f"a pass of {counted(local, 'sequence')}")))[1]
+        each, name = local or steps or 1, "local" if local else "steps"  # in sequences: without a pass, one at a time
+        words = self.batch.get(name, self.batch.get("mbs", (each, f"a pass of {counted(each, 'sequence')}")))[1]
         whole = self.batch.get("global", (total, f"--global-batch {total}"))[1]
-        if total % (local * dp):
+        if total % (each * dp):
             raise self.refused(
-                f"{whole} is not a multiple of {words} x dp {dp} = {counted(local * dp, 'sequence')} a pass"
+                f"{whole} is not a multiple of {words} x dp {dp} = {counted(each * dp, 'sequence')} a pass"
             )
-        if steps is not None and "global" in self.batch and local * dp * steps != total:
+        if local and steps is not None and "global" in self.batch and local * dp * steps != total:
             raise self.refused(
                 f"{whole} contradicts {words} x {self.batch['steps'][1]} x dp {dp} = "
                 f"{counted(local * dp * steps, 'sequence')}"

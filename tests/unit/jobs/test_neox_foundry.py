@@ -89,6 +89,23 @@ def test_hosts_that_the_hostfile_has_not_leave_the_ranks_of_neox_open(tmp_path):
     assert "--gpus" in found.asked
 
 
+@pytest.mark.parametrize(
+    ("section", "precision", "later"),
+    [
+        ('{"enabled": true, "type": "bfloat16"}', "bf16", "fp16"),
+        ('{"enabled": false, "type": "bfloat16"}', "bf16", "fp32"),
+        ('{"enabled": true, "type": "fp16"}', "fp16", ""),
+    ],
+)
+def test_the_type_in_the_section_of_fp16_is_the_precision_of_neox_1(tmp_path, section, precision, later):
+    small = NEOX.replace('"precision": "bfloat16"', f'"fp16": {section}')
+
+    found = job(tmp_path, {"run.sh": START, "small.yml": small, "places.yml": PLACES, "hosts": HOSTS})
+
+    assert found.precision == precision
+    assert any(f"GPT-NeoX 2 computes in {later}" in text for text in found.assumed) == bool(later)
+
+
 # --- LLM Foundry
 
 FOUNDRY = """variables: {length: 2048}
@@ -130,6 +147,13 @@ def test_parameters_of_a_run_are_the_yaml_of_its_command_with_its_words_on_top(t
 
     assert (found.world, found.layout.dp, found.layout.zero, found.layout.recompute) == (16, 16, 2, "none")
     assert (found.layout.mbs, found.global_batch, found.seq_len, found.precision) == (2, 256, 2048, "bf16")
+
+
+def test_a_batch_that_no_whole_share_of_each_rank_makes_is_refused_where_the_pass_is_open_too(tmp_path):
+    text = foundry(FOUNDRY.replace("batch_size: 256", "batch_size: 250")).replace('MICRO: "2"', 'MICRO: "auto"')
+
+    with pytest.raises(InputError, match=r"global_train_batch_size 250 .* is not a multiple of .* x dp 16"):
+        job(tmp_path, {"run.yaml": text})
 
 
 def test_ranks_of_a_node_in_composer_s_command_divide_the_gpus_of_a_run(tmp_path):

@@ -10,7 +10,8 @@ from meshwright.jobs.job import Job
 from meshwright.jobs.read import read_job
 from tests.unit.jobs.test_strangers import MEGATRON
 
-COMPARED = "learns from answers that are compared (two sequences for each sample"
+COMPARED = "learns from answers that are compared: a frozen copy of the model"
+PAIRS = "learns from pairs of answers: two sequences for each sample"
 FACTORY = """model_name_or_path: Qwen/Qwen3-8B
 stage: {stage}
 do_train: true
@@ -31,11 +32,34 @@ def job(folder: Path, name: str, text: str) -> Job:
     return read_job([str(folder / name)], JobOptions(gpus=4))
 
 
-@pytest.mark.parametrize("stage", ["dpo", "kto", "rm"])
-def test_a_stage_that_compares_answers_is_said_not_to_be_priced(tmp_path, stage):
+@pytest.mark.parametrize(("stage", "copied"), [("dpo", True), ("kto", True), ("rm", False)])
+def test_a_frozen_copy_that_answers_are_compared_with_is_said_not_to_be_priced(tmp_path, stage, copied):
     found = job(tmp_path, "factory.yaml", FACTORY.format(stage=stage))
 
-    assert [text for text in found.ignored if text.startswith(f"stage {stage} (factory.yaml): {COMPARED}")]
+    assert any(text.startswith(f"stage {stage} (factory.yaml): {COMPARED}") for text in found.ignored) == copied
+
+
+@pytest.mark.parametrize(("stage", "sequences"), [("dpo", 2), ("rm", 2), ("kto", 1), ("sft", 1)])
+def test_both_answers_of_a_pair_are_sequences_of_the_batch(tmp_path, stage, sequences):
+    found = job(tmp_path, "factory.yaml", FACTORY.format(stage=stage))
+
+    assert (found.layout.mbs, found.global_batch) == (sequences, 4 * sequences)
+
+
+def test_adapters_are_compared_with_the_model_beneath_them(tmp_path):
+    text = FACTORY.replace("type: full", "type: lora\nlora_rank: 8").format(stage="dpo")
+
+    found = job(tmp_path, "factory.yaml", text)
+
+    assert any("the forward pass of the model without its adapters is not priced" in text for text in found.ignored)
+
+
+def test_the_way_to_the_loss_of_trls_sft_is_none_of_its_dpo(tmp_path):
+    by_sft = job(tmp_path, "run.sh", PROGRAM.format(program="trl/scripts/sft.py", more=""))
+    by_dpo = job(tmp_path, "run.sh", PROGRAM.format(program="trl/scripts/dpo.py", more=""))
+
+    assert (by_sft.loss, by_dpo.loss) == ("fused", "")
+    assert "gradient_checkpointing True (the default of TRL's DPOConfig)" in by_dpo.assumed
 
 
 def test_a_stage_that_makes_its_answers_is_refused(tmp_path):
@@ -57,12 +81,18 @@ def test_a_stage_that_makes_its_answers_is_refused(tmp_path):
 def test_a_program_that_compares_answers_is_known_by_its_name(tmp_path, program, more, told):
     found = job(tmp_path, "run.sh", PROGRAM.format(program=program, more=more))
 
-    assert any(COMPARED in text for text in found.ignored) == told
+    assert any(PAIRS in text for text in found.notes) == told
 
 
 def test_a_program_that_makes_its_answers_is_refused_by_its_name(tmp_path):
     with pytest.raises(InputError, match=r"train_grpo.py, by its name, learns from answers that are made"):
         job(tmp_path, "run.sh", PROGRAM.format(program="train_grpo.py", more=""))
+
+
+@pytest.mark.parametrize("more", ["--num_generations 5", "--num_generations 3 --generation_batch_size 16"])
+def test_answers_of_a_round_that_are_no_whole_groups_are_refused_with_the_product(tmp_path, more):
+    with pytest.raises(InputError, match=r"train_grpo.py, by its name, makes .*, no multiple of num_generations [53]"):
+        job(tmp_path, "run.sh", PROGRAM.format(program="train_grpo.py", more=more))
 
 
 def test_another_trainer_behind_trls_command_is_refused_by_name(tmp_path):

@@ -182,8 +182,19 @@ def _states(draft: Draft, keys: Keys) -> None:
         draft.ignore(f"checkpoint_num_layers = {each}: priced as a checkpoint of each layer")
     if keys.switch("partition_activations", default=False):
         draft.ignore("partition_activations: each rank of tp keeps a part of a checkpoint; priced as whole ones")
+    _precision(draft, keys)
+
+
+def _precision(draft: Draft, keys: Keys) -> None:
+    """Set the precision; a `type` of fp16's section is heeded by releases 1 alone (their "derive precision")."""
     named = (keys.word("precision") or "").lower()
-    if keys.switch("fp16.enabled", default=False) and not named:
+    kind = TYPES.get((keys.word("fp16.type") or "").lower())
+    enabled = keys.switch("fp16.enabled", default=False)
+    if kind == "bf16" and TYPES.get(named) in {None, "fp16"}:
+        later = named or ("fp16" if enabled else "fp32")
+        draft.assume(f"precision bf16: {keys.told('fp16.type')}, which GPT-NeoX 1 heeds; GPT-NeoX 2 computes in {later}")
+        named = "bf16"
+    elif enabled and not named:
         named = "fp16"
     elif keys.switch("bf16.enabled", default=False) and not named:
         named = "bf16"

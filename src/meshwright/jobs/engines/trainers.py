@@ -199,8 +199,11 @@ def trls_configuration(name: str) -> dict[str, Any] | None:
     return {**many, "distributed_type": "NO", "num_processes": 1} if name == "single_gpu" else None
 
 
-def trl_settings(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return what TRL's SFTConfig sets otherwise than TrainingArguments where nothing says it, and what was assumed."""
+def trl_settings(arguments: Mapping[str, Any], config: str = "SFTConfig") -> tuple[dict[str, Any], list[str]]:
+    """Return what a configuration of TRL's sets otherwise than TrainingArguments where nothing says it, and the words.
+
+    All of them are _BaseConfig's but the way to the loss, which is SFTConfig's alone.
+    """
     found: dict[str, Any] = {}
     if arguments.get("bf16") is None and str(arguments.get("fp16") or False).lower() == "false":
         found["bf16"] = True
@@ -209,6 +212,6 @@ def trl_settings(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     if not {"max_length", "max_seq_length"} & arguments.keys():
         found["max_length"] = 1024
     liger = str(arguments.get("use_liger_kernel") or False).lower()
-    if arguments.get("loss_type") is None and liger == "false":
+    if config == "SFTConfig" and arguments.get("loss_type") is None and liger == "false":
         found["loss_type"] = "chunked_nll"
-    return found, [f"{key} {value} (the default of TRL's SFTConfig)" for key, value in found.items()]
+    return found, [f"{key} {value} (the default of TRL's {config})" for key, value in found.items()]
