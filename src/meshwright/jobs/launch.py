@@ -185,7 +185,8 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     elif "nodes" not in mine:  # the script's variables say the nodes of the first
         more = [*more, f"nodes of het-group {group}"]
     if words[program_at].rpartition("/")[2] in STARTERS:
-        counts |= _of_environment(one)
+        said, open_ones = of_environment(one.variables)
+        counts, more = counts | said, [*more, *open_ones]
     if not {"per_node", "world"} & counts.keys():
         counts |= _of_visible(launcher, words[program_at], options, one)
     for name, key in VARIABLES.get(launcher, ()):
@@ -245,13 +246,18 @@ def _of_run_train(program: str, one: Started) -> list[str]:
     return [f"--{name.lower()}={one.variables[name]}" for name in ("MODULE", "CONFIG") if one.variables.get(name)]
 
 
-def _of_environment(one: Started) -> dict[str, Count]:
-    """Return the ranks of a node and the nodes that variables of a command give; one node where only the ranks are."""
-    per_node, nodes = (as_whole(one.variables.get(name)) for name in ("NPROC_PER_NODE", "NNODES"))
-    found = {} if not per_node else {"per_node": (per_node, f"NPROC_PER_NODE {per_node}")}
+def of_environment(variables: Mapping[str, str], name: str = "NPROC_PER_NODE") -> tuple[dict[str, Count], list[str]]:
+    """Return the ranks of a node and the nodes that variables of a command give, and what they leave unknown.
+
+    Where only the ranks are given, there is one node.
+    """
+    per_node, nodes = as_whole(variables.get(name)), as_whole(variables.get("NNODES"))
+    found = {} if not per_node else {"per_node": (per_node, f"{name} {per_node}")}
+    if not nodes and is_unknown(variables.get("NNODES", "")):
+        return found, [f"NNODES ({', '.join(map(shown, reasons(variables['NNODES'])))})"]
     if nodes or per_node:
         found["nodes"] = (nodes or 1, f"NNODES {nodes}" if nodes else "no NNODES, so one node")
-    return found
+    return found, []
 
 
 def _of_visible(launcher: str, command: str, options: Sequence[str], one: Started) -> dict[str, Count]:

@@ -28,7 +28,7 @@ from .folders import file_of_folder, is_folder, settings_of_folder
 from .gather import gather_sources
 from .job import Job
 from .keys import dotted_keys
-from .launch import STARTERS
+from .launch import STARTERS, Launch, of_environment
 from .model_choice import own_model
 from .shell.marks import shown
 from .signs import is_neox_together, of_document, of_python
@@ -100,10 +100,29 @@ def _job_of(sources: Sources, question: JobOptions) -> Job:
     unwrap(sources)
     asked = msgspec.structs.replace(question, own=own_model(sources))
     try:
-        job = READERS[reader_name(sources)](sources, asked)
+        name = reader_name(sources)
+        sources.launch = sources.launch or _launch_of_missing(sources, name)
+        job = READERS[name](sources, asked)
     except InputError as error:
         raise InputError(f"{error}{_arguments_asked(sources)}" if NOT_SET in str(error) else str(error)) from None
     return msgspec.structs.replace(job, machines=sources.machine_type)
+
+
+def _launch_of_missing(sources: Sources, engine: str) -> Launch | None:
+    """Return what a script that is not here is taken to start: the ranks that variables it would see say; else None.
+
+    So Primus's run_pretrain.sh takes them, and many a wrapper of one's own.
+    """
+    if not sources.called_missing:
+        return None
+    program, variables = sources.called_missing[-1], sources.seen_by_missing
+    name = next((name for name in ("GPUS_PER_NODE", "NPROC_PER_NODE") if name in variables), "NPROC_PER_NODE")
+    counts, doubts = of_environment(variables, name)
+    if "per_node" not in counts:
+        return None
+    told = " and ".join(words for _, words in counts.values())
+    sources.assumed.append(f"{program}, which is not here, starts what {told} say: one rank on each GPU")
+    return Launch(engine, program, (), "torchrun", counts=counts, unknown=tuple(doubts), where=sources.names[0])
 
 
 def _arguments_asked(sources: Sources) -> str:

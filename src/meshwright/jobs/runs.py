@@ -21,7 +21,7 @@ from .nearby import nearby
 from .outside import on_machines
 from .shell.marks import shown
 from .shell.script import follow
-from .shell.state import ScriptOutcome
+from .shell.state import ScriptOutcome, Started
 from .sources import CONFIG_SUFFIXES, Sources
 from .unsupported import unread_command, yaml_of_command
 
@@ -259,10 +259,19 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
         flags_alone = found is not None and "." not in found[1] and any(word.startswith("--") for word in words)
         if found is not None and sources.document(found[1]) is None and not (sources.launch and flags_alone):
             sources.wanted = sources.wanted or found
+    if launch is not None:
+        sources.notes += [_lost(one) for outcome in outcomes for one in outcome.started if one.words[0].startswith("--")]
     sources.programs = list(dict.fromkeys(name for outcome in outcomes for name in programs_of(outcome.started)))
     if sources.launch is None and sources.programs and (sources.documents or sources.python_files.given):
         told = ", ".join(sources.programs[:3])
         sources.assumed.append(f"{told}: started beside the configuration, and taken to change nothing of it")
+
+
+def _lost(one: Started) -> str:
+    """Return what says that a line of flags is a command of its own, as the shell takes it."""
+    flags = ", ".join(dict.fromkeys(word.partition("=")[0] for word in one.words if word.startswith("--")))
+    ended = "the command before it had ended (by a comment, an empty line, or no backslash at the end of a line)"
+    return f"{one.where}: line {one.line} begins with a flag, since {ended}: {flags} reach no program"
 
 
 def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
@@ -270,6 +279,7 @@ def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
     sources.written |= outcome.documents
     sources.tasks = outcome.tasks or sources.tasks
     sources.arguments |= outcome.arguments
+    sources.seen_by_missing |= outcome.seen_by_missing
     for name in outcome.changed:  # the script's own text of it counts, not what it was before
         sources.documents = [one for one in sources.documents if one.name != name]
     sources.assumed += outcome.assumed

@@ -40,6 +40,7 @@ class Sources:
     written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     programs: list[str] = field(default_factory=list)  # that are started and are no engine's that is known
     called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
+    seen_by_missing: dict[str, str] = field(default_factory=dict)  # variables that the last of these would see
     wanted: tuple[str, str] | None = None  # a trainer that a script starts, and its YAML that is not here
     unread: str | None = None  # the trainer that a script starts, where it is one that is not read
     python_files: PythonPrograms = field(default_factory=PythonPrograms)

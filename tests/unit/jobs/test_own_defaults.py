@@ -252,3 +252,13 @@ def test_axolotl_splits_packed_sequences_one_at_a_time(tmp_path):
     assert job(tmp_path, {"a.yaml": split}, gpus=8).layout.mbs == 2
     with pytest.raises(InputError, match=r"a\.yaml: micro_batch_size 2 contradicts context_parallel_size 4"):
         job(tmp_path, {"a.yaml": f"{split}sample_packing: true\n"}, gpus=8)
+
+
+@pytest.mark.parametrize(("start", "world"), [("python tune.py", 1), ("torchrun --nproc_per_node 4 tune.py", 4)])
+def test_unsloth_trains_on_one_gpu_unless_a_launcher_starts_more(tmp_path, start, world):
+    program = UNSLOTH.format(again="", arguments="SFTConfig")
+
+    found = job(tmp_path, {"run.sh": f"{start}\n", "tune.py": program})
+
+    assert found.world == world
+    assert any(text.startswith("one GPU: no launcher") for text in found.assumed) == (world == 1)

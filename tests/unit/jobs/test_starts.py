@@ -181,3 +181,20 @@ def test_one_rank_that_all_nodes_are_given_is_said(tmp_path, rank, said):
     notes = job(tmp_path, {"run.sbatch": nodes + start}).notes
 
     assert any("node_rank 0 on each of" in note for note in notes) is said
+
+
+@pytest.mark.parametrize("end", ["# --seed 7 \\", "--seed 7 \\ ", "--seed 7", ""])
+def test_flags_behind_the_end_of_a_command_are_named_as_lost(tmp_path, end):
+    script = f"torchrun --nproc_per_node 4 {PLAIN} \\\n  {end}\n  --use-distributed-optimizer \\\n  --cpu-offloading\n"
+
+    found = job(tmp_path, {"run.sh": script})
+
+    assert found.layout.zero == 0
+    assert any("begins with a flag" in text and "--use-distributed-optimizer, --cpu-off" in text for text in found.notes)
+
+
+def test_flags_of_one_command_over_several_lines_are_not_named_as_lost(tmp_path):
+    found = job(tmp_path, {"run.sh": f"torchrun --nproc_per_node 4 {PLAIN} \\\n  --use-distributed-optimizer\n"})
+
+    assert found.layout.zero == 1
+    assert not any("begins with a flag" in text for text in found.notes)

@@ -170,3 +170,28 @@ def test_flags_that_megatrons_tests_keep_in_a_yaml_are_its_flags(tmp_path):
         1,
     )
     assert (found.global_batch, found.seq_len, found.layout.mbs, found.precision) == (32, 1024, 2, "bf16")
+
+
+WRAPPED = PRIMUS.format(framework="megatron", overrides="tensor_model_parallel_size: 2")
+
+
+@pytest.mark.parametrize("before", ["export GPUS_PER_NODE=4 NNODES=2\n", "GPUS_PER_NODE=4 NNODES=2 "])
+def test_a_script_that_is_not_here_starts_the_ranks_that_its_variables_say(tmp_path, before):
+    found = job(tmp_path, {"run.sh": f"{before}EXP=a.yaml bash examples/run_pretrain.sh\n", "a.yaml": WRAPPED})
+
+    assert (found.world, found.layout.dp, found.gpus_per_node) == (8, 4, 4)
+    assert any(text.startswith("run_pretrain.sh, which is not here, starts what GPUS_PER") for text in found.assumed)
+
+
+@pytest.mark.parametrize("before", ["", "GPUS_PER_NODE=4 NNODES=$MINE ", "GPUS_PER_NODE=4\n"])
+def test_ranks_that_a_script_that_is_not_here_is_not_told_stay_open(tmp_path, before):
+    found = job(tmp_path, {"run.sh": f"{before}bash examples/run_pretrain.sh\n", "a.yaml": WRAPPED})
+
+    assert found.world is None
+
+
+def test_nodes_that_depend_on_a_variable_that_nothing_sets_are_not_one_node(tmp_path):
+    found = job(tmp_path, {"run.sh": f"NNODES=$MINE NPROC_PER_NODE=8 {SWIFT}"})
+
+    assert found.world is None
+    assert any("NNODES ($MINE)" in text for text in found.notes)

@@ -92,6 +92,11 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     processes = keys.whole("accelerate.num_processes", least=1)
     if sources.launch is not None:
         world_of(sources.launch, draft)
+    by_launcher = sources.launch is not None and sources.launch.launcher not in {"", "python"}
+    if keys.switch("arguments.of_unsloth", default=False) and not by_launcher and draft.world is None:
+        draft.world = (1, "one process")  # docs.unsloth.ai, Multi-GPU training: others take torchrun or accelerate
+        if draft.question.gpus is None:
+            draft.assume("one GPU: no launcher starts more, and Unsloth trains on one by itself")
     known, told = (None, "") if sources.machines is None else (sources.machines.nodes, sources.machines.told[0])
     if known is None and sources.launch is not None and draft.question.gpus is None:
         known, told = each_once(sources.launch) or (None, "")

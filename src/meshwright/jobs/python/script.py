@@ -190,6 +190,7 @@ def _by_the_library(found: dict[str, Any], calls: list[PythonCall], walk: Walk) 
     """
     again = [call.fields.get("use_gradient_checkpointing", "unsloth") for call in calls if _is_unsloths(call)]
     if again:
+        found["of_unsloth"] = True
         found |= _plain({"gradient_checkpointing": True if again[-1] == "unsloth" else again[-1]})
         if again[-1] == "unsloth":
             found["use_gradient_checkpointing"] = "unsloth"  # named: activations leave the GPU

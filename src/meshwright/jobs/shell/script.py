@@ -421,6 +421,8 @@ class _Shell(Editing):
         text = self.find(path)
         if text is None:
             self.outcome.called_missing.append(name)
+            seen = {key: value for key, value in self.set.items() if key in self.exported and isinstance(value, str)}
+            self.outcome.seen_by_missing = seen | dict(assigned)
             return
         self.outcome.called.append(name)
         outer, mine, functions, exported = dict(self.set), self.arguments, self.functions, set(self.exported)

@@ -44,6 +44,7 @@ class ScriptOutcome:
     sourced_missing: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)  # scripts that it starts or sources and that were followed
     called_missing: list[str] = field(default_factory=list)
+    seen_by_missing: dict[str, str] = field(default_factory=dict)  # variables that the last of these would see
     documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     variables: dict[str, str | list[str]] = field(default_factory=dict)
     tasks: tuple[str, ...] = ()  # where the script asks which task of an array it is: that variable, and its values
