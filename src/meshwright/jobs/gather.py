@@ -213,6 +213,9 @@ def _read_python(sources: Sources) -> None:
     launch = sources.launch
     program = sources.python_files.chosen(None if launch is None else launch.program, sources.written, sources.folder)
     program = program or _registry(sources)
+    if launch is None and sources.programs and (program is None or of_python(program.text) is None):
+        _name_started(sources)
+        return
     if program is None:
         return
     engine = of_python(program.text)
@@ -247,6 +250,15 @@ def _read_python(sources: Sources) -> None:
     if launch is not None and walk.taken:
         sources.launch = replace(launch, arguments=without_flags(launch.arguments, walk.taken))
     sources.assumed += walk.assumed
+
+
+def _name_started(sources: Sources) -> None:
+    """Name the trainer that a program at hand is on, where commands start none that is read."""
+    for name in sources.programs:
+        program = sources.python_files.started_by(name, sources.written, sources.folder)
+        engine = None if program is None else of_python(program.text)
+        if program is not None and (other := unread_program(program.text, engine)) is not None:
+            sources.unread = sources.unread or other
 
 
 def _inside(value: Any, where: str, walk: Walk) -> Any:

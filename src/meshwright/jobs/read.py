@@ -245,7 +245,8 @@ def reader_name(sources: Sources) -> str:
     if not found and sources.programs:
         told = ", ".join(sources.programs[:3])
         raise InputError(
-            f"{sources.names[0]}: starts {told}, no training of an engine that is known; expected {EXPECTED}"
+            f"{sources.names[0]}: starts {told}, no training of an engine that is known (what a program of one's own "
+            f"does is said by --model, --layout, --global-batch and --seq-len); expected {EXPECTED}"
         )
     if not found:
         raise InputError(f"{' + '.join(sources.names)}: no engine's configuration is recognised; expected {EXPECTED}")
