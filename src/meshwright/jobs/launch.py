@@ -44,6 +44,7 @@ OF_FILES = frozenset(
     | {"tee", "zip", "stat"}
 )
 OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate", "determined"})  # that start nothing but a training
+STARTS_RANKS = re.compile(r"(?:^|/)(?:deepy|run_(?:sft|dpo|rm))\.py$")  # GPT-NeoX's and NeMo RL's programs, by themselves
 STARTS_TASKS = frozenset({"srun", "mpirun", "mpiexec"})  # whose tasks are what stands behind them
 LAUNCHERS = STARTS_TASKS | {"torchrun", "deepspeed"}
 HANDED = LAUNCHERS | {"accelerate", "composer"}  # what a command of one's own hands on behind `--`
@@ -291,7 +292,7 @@ def _with_interpreter(words: Sequence[str]) -> list[str]:
     """Return the words of a command, with `python` before a program that is started by its own name (`./train.py`)."""
     found = list(words)
     at = next((place for place, word in enumerate(found) if word.endswith(".py")), None)
-    alone = at == 0 or (at is not None and found[0].rpartition("/")[2] in STARTS_TASKS)
+    alone = at == 0 or found[:2] == ["uv", "run"] or found[0].rpartition("/")[2] in STARTS_TASKS
     if at is not None and alone and _launcher(found)[0] < 0:
         found.insert(at, "python")
     return found
@@ -357,7 +358,7 @@ def _engine_by(owner: Owner, program: str, arguments: Sequence[str], launcher: s
     own = owner(program, ())
     of_megatron = not is_axolotls(program) and any(MEGATRON_FLAG.match(word.replace("_", "-")) for word in arguments)
     if of_megatron or own in {None, "huggingface"}:  # a program on the latter may be another engine's too
-        alone = launcher in OF_RANKS or launcher == "composer" or program.rpartition("/")[2] == "deepy.py"
+        alone = launcher in OF_RANKS or launcher == "composer" or STARTS_RANKS.search(program)
         return _engine(program, arguments, launcher) or own or owner(launcher if alone else "", arguments)
     return own
 

@@ -39,6 +39,11 @@ def read_objective(draft: Draft, keys: Keys, program: str) -> None:
     if kind in MADE:
         _refuse_shares(draft, keys, told)
         raise draft.refused(f"{told} learns from answers that are made while it trains, which is not read: {HINT}")
+    compare_answers(draft, kind, told)
+
+
+def compare_answers(draft: Draft, kind: str, told: str) -> None:
+    """Count both answers of a pair as sequences, and say what is not priced; nothing for other ways to learn."""
     if kind in PAIRED:
         _count_pairs(draft)
         draft.note(f"{told} learns from pairs of answers: two sequences for each sample, in micro-batch and batch")

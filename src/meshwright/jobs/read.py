@@ -18,6 +18,7 @@ from .engines import (
     megatron,
     nanotron,
     nemo,
+    nemo_rl,
     neox,
     picotron,
     torchtitan,
@@ -39,6 +40,7 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "megatron": megatron.read,
     "bridge": bridge.read,
     "nemo": nemo.read,
+    "nemo_rl": nemo_rl.read,
     "automodel": automodel.read,
     "torchtitan": torchtitan.read,
     "huggingface": huggingface.read,  # DeepSpeed, Accelerate and plain FSDP

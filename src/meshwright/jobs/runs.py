@@ -26,7 +26,7 @@ from .sources import CONFIG_SUFFIXES, Sources
 from .unsupported import unread_command, yaml_of_command
 
 # engines whose command is known by the files that it names
-BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron"})
+BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron", "nemo_rl"})
 READ = BY_FILES | {"litgpt"}  # whose command names no trainer that is not read: `fabric run` starts LitGPT
 
 

@@ -75,6 +75,13 @@ def is_nanotron(keys: frozenset[str]) -> bool:
     return {"tokens", "parallelism", "model"} <= keys
 
 
+def is_nemo_rl(keys: frozenset[str], flat_keys: Collection[str]) -> bool:
+    """Whether a file is NeMo RL's, of training on texts or on answers that are compared, or lies over another file."""
+    started = "policy" in keys and bool({"sft", "dpo", "rm", "defaults"} & keys)
+    own = re.compile(r"policy\.(?:train_global_batch_size$|max_total_sequence_length$|(?:dtensor|megatron)_cfg\.)")
+    return started and not {"grpo", "distillation", "ppo"} & keys and any(map(own.match, flat_keys))
+
+
 def is_torchtune(flat_keys: Mapping[str, Any]) -> bool:
     """Whether a file, by its settings under dotted names, is torchtune's, and has its model and its batch."""
     return {"model._component_", "batch_size"} <= flat_keys.keys()
@@ -109,6 +116,8 @@ def of_document(document: Document) -> str | None:
         if known(document.keys):
             return engine
     keys = set(flat := dotted_keys(document.data))
+    if is_nemo_rl(document.keys, keys):
+        return "nemo_rl"
     if is_torchtune(flat):
         return "torchtune"
     if is_picotron(keys):
