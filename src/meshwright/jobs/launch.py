@@ -44,7 +44,8 @@ OF_FILES = frozenset(
     | {"tee", "zip", "stat"}
 )
 OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate", "determined"})  # that start nothing but a training
-STARTS_RANKS = re.compile(r"(?:^|/)(?:deepy|run_(?:sft|dpo|rm))\.py$")  # GPT-NeoX's and NeMo RL's programs, by themselves
+# programs that start their ranks by themselves, or are all that a host starts: GPT-NeoX's, NeMo RL's, Levanter's
+STARTS_RANKS = re.compile(r"(?:^|/)(?:deepy|run_(?:sft|dpo|rm))\.py$|(?:^|[./])levanter[./]main[./]")
 STARTS_TASKS = frozenset({"srun", "mpirun", "mpiexec"})  # whose tasks are what stands behind them
 LAUNCHERS = STARTS_TASKS | {"torchrun", "deepspeed"}
 HANDED = LAUNCHERS | {"accelerate", "composer"}  # what a command of one's own hands on behind `--`

@@ -217,6 +217,13 @@ def differences(model: Architecture, published: str, where: str) -> list[str]:
     ]
 
 
+def is_of_others(model: Architecture, published: str) -> bool:
+    """Whether a model of the layers, width and heads of a published one is another: two more of its sizes differ."""
+    other = architecture_named(published)
+    unlike = [key for key in (*SHAPE, *COMPARED) if getattr(model, key) != getattr(other, key)]
+    return sum(key != "vocab_size" and not _without_effect(key, model, other) for key in unlike) > 1
+
+
 def other_sizes(model: Architecture, config: Mapping[str, Any]) -> list[str]:
     """Return the sizes of a file that a model has otherwise, in words."""
     given = [key for key, field in TELLING.items() if config.get(key) and config[key] != getattr(model, field)]

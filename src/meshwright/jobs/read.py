@@ -12,6 +12,7 @@ from .engines import (
     bridge,
     foundry,
     huggingface,
+    levanter,
     lightning,
     litgpt,
     maxtext,
@@ -45,6 +46,7 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "torchtitan": torchtitan.read,
     "huggingface": huggingface.read,  # DeepSpeed, Accelerate and plain FSDP
     "maxtext": maxtext.read,
+    "levanter": levanter.read,
     "neox": neox.read,
     "foundry": foundry.read,
     "nanotron": nanotron.read,

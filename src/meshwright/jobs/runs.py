@@ -26,7 +26,7 @@ from .sources import CONFIG_SUFFIXES, Sources
 from .unsupported import unread_command, yaml_of_command
 
 # engines whose command is known by the files that it names
-BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron", "nemo_rl"})
+BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron", "nemo_rl", "levanter"})
 READ = BY_FILES | {"litgpt"}  # whose command names no trainer that is not read: `fabric run` starts LitGPT
 
 
@@ -260,7 +260,9 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
         if found is not None and sources.document(found[1]) is None and not (sources.launch and flags_alone):
             sources.wanted = sources.wanted or found
     if launch is not None:
-        sources.notes += [_lost(one) for outcome in outcomes for one in outcome.started if one.words[0].startswith("--")]
+        sources.notes += [
+            _lost(one) for outcome in outcomes for one in outcome.started if one.words[0].startswith("--")
+        ]
     sources.programs = list(dict.fromkeys(name for outcome in outcomes for name in programs_of(outcome.started)))
     if sources.launch is None and sources.programs and (sources.documents or sources.python_files.given):
         told = ", ".join(sources.programs[:3])

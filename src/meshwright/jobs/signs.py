@@ -37,6 +37,10 @@ DEEPSPEED = frozenset(
 SECTIONS = frozenset(
     {"fp16", "bf16", "optimizer", "scheduler", "gradient_accumulation_steps", "steps_per_print", "pipeline"}
 )
+# settings of a trainer of Levanter's
+LEVANTER = re.compile(
+    r"trainer\.(?:mp$|mesh\.|per_device_parallelism$|model_axis_size$|tensor_parallel_axes$|fsdp_axis$)"
+)
 ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
 ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
 
@@ -82,6 +86,13 @@ def is_nemo_rl(keys: frozenset[str], flat_keys: Collection[str]) -> bool:
     return started and not {"grpo", "distillation", "ppo"} & keys and any(map(own.match, flat_keys))
 
 
+def is_levanter(flat_keys: Collection[str]) -> bool:
+    """Whether a file, by its settings under dotted names, is Levanter's, and says what model it trains."""
+    batch = {"trainer.train_batch_size", "trainer.per_device_parallelism"} & set(flat_keys)
+    own = any(LEVANTER.match(key) for key in flat_keys)
+    return bool(batch and own and {"model.type", "initialize_from_hf"} & set(flat_keys))
+
+
 def is_torchtune(flat_keys: Mapping[str, Any]) -> bool:
     """Whether a file, by its settings under dotted names, is torchtune's, and has its model and its batch."""
     return {"model._component_", "batch_size"} <= flat_keys.keys()
@@ -118,6 +129,8 @@ def of_document(document: Document) -> str | None:
     keys = set(flat := dotted_keys(document.data))
     if is_nemo_rl(document.keys, keys):
         return "nemo_rl"
+    if is_levanter(keys):
+        return "levanter"
     if is_torchtune(flat):
         return "torchtune"
     if is_picotron(keys):

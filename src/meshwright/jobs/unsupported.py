@@ -5,7 +5,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .signs import is_foundry, is_lightning, is_litgpt, is_nanotron, is_nemo_rl, is_neox, is_picotron, is_torchtune
+from .signs import (
+    LEVANTER,
+    is_foundry,
+    is_levanter,
+    is_lightning,
+    is_litgpt,
+    is_nanotron,
+    is_nemo_rl,
+    is_neox,
+    is_picotron,
+    is_torchtune,
+)
 
 HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings that it makes"
 
@@ -86,7 +97,6 @@ MARKS: tuple[tuple[str, frozenset[str]], ...] = (
     ("MaxDiffusion", frozenset({"pretrained_model_name_or_path", "ici_fsdp_parallelism"})),
     ("trlX", frozenset({"method", "train", "tokenizer", "model"})),
 )
-LEVANTER = re.compile(r"trainer\.(?:mp$|mesh\.|per_device_parallelism$|model_axis_size$)")  # its keys of a trainer
 # packages whose TrainingArguments and SFTConfig have Hugging Face's names and other settings
 NAMESAKES: tuple[tuple[str, str], ...] = (
     ("EasyDeL", r"^\s*(?:import|from) easydel\b"),
@@ -144,7 +154,14 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
     `keys` are those of the first level, `flat_keys` all of them under dotted names.
     """
     known = is_neox(keys) or is_foundry(keys) or is_nanotron(keys) or is_litgpt(keys, flat_keys)
-    if known or is_nemo_rl(keys, flat_keys) or is_torchtune(flat_keys) or is_picotron(flat_keys) or is_lightning(keys, flat_keys):
+    if (
+        known
+        or is_nemo_rl(keys, flat_keys)
+        or is_levanter(flat_keys)
+        or is_torchtune(flat_keys)
+        or is_picotron(flat_keys)
+        or is_lightning(keys, flat_keys)
+    ):
         return None
     plain = {str(key).replace("-", "_") for key in keys}  # YAML has numbers for keys too
     targets = {str(value) for key, value in flat_keys.items() if key.rpartition(".")[2] == "_target_"}

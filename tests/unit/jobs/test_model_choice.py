@@ -109,3 +109,18 @@ def test_a_model_that_is_asked_for_in_place_of_the_files_sizes_is_said(tmp_path)
     assert found.architecture.num_hidden_layers == 36 != own.num_hidden_layers
     told = f"--model qwen3-8b in place of the files' num_hidden_layers {own.num_hidden_layers}"
     assert any(text.startswith(told) for text in found.assumed)
+
+
+SHAPED = "--num-layers 40 --hidden-size 5120 --num-attention-heads 40 --micro-batch-size 1 --seq-length 1024 --bf16"
+
+
+@pytest.mark.parametrize(("more", "name"), [("", "opt-13b"), ("--ffn-hidden-size 9216 --swiglu", "")])
+def test_a_model_of_the_layers_width_and_heads_of_a_published_one_has_its_name_unless_more_differs(
+    tmp_path, more, name
+):
+    grouped = "--group-query-attention --num-query-groups 5" if more else ""
+    command = f"torchrun --nproc_per_node 8 pretrain_gpt.py {SHAPED} {more} {grouped} --max-position-embeddings 2048\n"
+
+    found = job(tmp_path, {"run.sh": command})
+
+    assert found.architecture.name == name

@@ -201,3 +201,17 @@ def test_a_distribution_of_sagemakers_that_is_not_enabled_starts_no_ranks(tmp_pa
 
     assert found.world == ranks
     assert any("no enabled = True" in note for note in found.notes) is (ranks is None)
+
+
+def test_a_program_beside_the_script_that_is_on_a_trainer_that_is_not_read_is_refused_by_its_name(tmp_path):
+    (tmp_path / "own.py").write_text("from olmo_core.train import TrainerConfig\n\nconfig = TrainerConfig()\n")
+
+    with pytest.raises(InputError, match="this starts OLMo-core, which is not read"):
+        job(tmp_path, {"run.sh": "torchrun --nproc_per_node 4 own.py first\n"})
+
+
+def test_a_program_of_ones_own_that_is_given_too_is_named_with_what_says_its_job(tmp_path):
+    files = {"run.sh": "torchrun --nproc_per_node 4 own.py\n", "own.py": "import torch\n\nprint(torch.ones(1))\n"}
+
+    with pytest.raises(InputError, match=r"run\.sh: starts own\.py, no training of .*said by --model, --layout"):
+        job(tmp_path, files)

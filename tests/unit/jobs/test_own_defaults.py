@@ -262,3 +262,13 @@ def test_unsloth_trains_on_one_gpu_unless_a_launcher_starts_more(tmp_path, start
 
     assert found.world == world
     assert any(text.startswith("one GPU: no launcher") for text in found.assumed) == (world == 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [("", "", True), ("sequence_len", "sample_packing: true\nsequence_len", False)],
+)
+def test_rows_that_nothing_packs_are_said_to_be_shorter_perhaps(tmp_path, old, new, told):
+    found = job(tmp_path, {"own.yml": AXOLOTL.replace(old, new, 1) if old else AXOLOTL}, gpus=4)
+
+    assert any("nothing packs samples, so rows may be shorter" in text for text in found.assumed) == told

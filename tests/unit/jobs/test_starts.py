@@ -190,7 +190,9 @@ def test_flags_behind_the_end_of_a_command_are_named_as_lost(tmp_path, end):
     found = job(tmp_path, {"run.sh": script})
 
     assert found.layout.zero == 0
-    assert any("begins with a flag" in text and "--use-distributed-optimizer, --cpu-off" in text for text in found.notes)
+    assert any(
+        "begins with a flag" in text and "--use-distributed-optimizer, --cpu-off" in text for text in found.notes
+    )
 
 
 def test_flags_of_one_command_over_several_lines_are_not_named_as_lost(tmp_path):

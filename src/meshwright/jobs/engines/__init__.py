@@ -1,9 +1,9 @@
 """Readers, one for each engine: its files and command into a draft of the job, with its defaults.
 
 - Megatron's family: `megatron` with `megatron_stages`, `megatron_refusals` and `megatron_deepspeed`, `bridge`,
-  `nemo` with `nemo_recipes`, `neox`, `nanotron`, `picotron`, `wrappers`
+  `nemo` with `nemo_recipes`, `nemo_rl` (of two engines), `neox`, `nanotron`, `picotron`, `wrappers`
 - torch's own sharding: `torchtitan`, `automodel`, `foundry`, `torchtune`, `litgpt`, `lightning`
 - Hugging Face and DeepSpeed: `huggingface` with `huggingface_settings`, `trainers`, `llama_factory`, `swift`,
   `own_flags` and `stage_by_name`; `openrlhf` and `verl`
-- TPUs: `maxtext`
+- JAX: `maxtext`, `levanter`
 """

@@ -46,6 +46,9 @@ PARAMETERS_ALONE = "states stay on the GPUs; priced with the weights there too, 
 SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
 NUMBERED = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 MODELS = ("model_name_or_path", "model_name", "config_name", "model", "model_id", "base_model", "model_path")
+# settings that put several samples into a row, and lengths of rows that programs cut out of texts end to end
+PACKS = ("arguments.packing", "arguments.neat_packing", "arguments.packing_samples", "axolotl.sample_packing")
+FILLED = frozenset({"arguments.block_size", "arguments.seq_length"})
 BATCH = "--job per_device_train_batch_size=N"
 
 
@@ -116,7 +119,12 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
 def _model(draft: Draft, keys: Keys) -> None:
     named = [f"arguments.{name}" for name in MODELS]
     draft.model_name = keys.word(*named) or next(filter(None, map(keys.last_part, named)), None)
-    draft.seq_len = keys.whole(*(f"arguments.{name}" for name in LENGTHS), least=1)
+    lengths = [f"arguments.{name}" for name in LENGTHS]
+    draft.seq_len = keys.whole(*lengths, least=1)
+    packed = [keys.switch(key, default=False) for key in PACKS]  # each is read
+    whole = (keys.word("arguments.stage") or "").lower() == "pt"  # LLaMA-Factory's, which cuts texts into full rows
+    if draft.seq_len and not any(packed) and not whole and keys.find(*lengths) not in FILLED:
+        draft.assume(f"rows of the full {draft.seq_len} tokens: nothing packs samples, so rows may be shorter")
 
 
 def _mesh(draft: Draft, keys: Keys) -> None:

@@ -76,7 +76,9 @@ def read(sources: Sources, question: JobOptions) -> Job:
         _dtensor(draft, keys)
     compare_answers(draft, kinds[0], f"{kinds[0]} ({keys.where})")
     draft.assume(f"sequences of the full {draft.seq_len} tokens: those of the data may be shorter")
-    return draft.conclude(sources, keys, (*HARMLESS, *((*BRIDGE_HARMLESS, *OF_MEGATRON) if under_megatron else OF_DTENSOR)))
+    return draft.conclude(
+        sources, keys, (*HARMLESS, *((*BRIDGE_HARMLESS, *OF_MEGATRON) if under_megatron else OF_DTENSOR))
+    )
 
 
 def _keys(sources: Sources) -> Keys:
@@ -165,7 +167,9 @@ def _megatron(draft: Draft, keys: Keys) -> Keys:
         values.pop("model.recompute_granularity", None)
     values["precision"] = TYPES.get(str(values.pop("policy.precision", "bfloat16")).lower(), "bf16")
     wide = values.get("ddp.grad_reduce_in_fp32")
-    values |= {} if wide is None else {"mixed_precision.grad_reduce_in_fp32": wide}  # no precision of its own comes first
+    values |= (
+        {} if wide is None else {"mixed_precision.grad_reduce_in_fp32": wide}
+    )  # no precision of its own comes first
     if keys.switch(f"{MEGATRON}fp8_cfg.enabled", default=False):
         values["model.fp8"] = keys.word(f"{MEGATRON}fp8_cfg.fp8")
         values["model.fp8_recipe"] = keys.word(f"{MEGATRON}fp8_cfg.fp8_recipe")

@@ -192,7 +192,9 @@ def _precision(draft: Draft, keys: Keys) -> None:
     enabled = keys.switch("fp16.enabled", default=False)
     if kind == "bf16" and TYPES.get(named) in {None, "fp16"}:
         later = named or ("fp16" if enabled else "fp32")
-        draft.assume(f"precision bf16: {keys.told('fp16.type')}, which GPT-NeoX 1 heeds; GPT-NeoX 2 computes in {later}")
+        draft.assume(
+            f"precision bf16: {keys.told('fp16.type')}, which GPT-NeoX 1 heeds; GPT-NeoX 2 computes in {later}"
+        )
         named = "bf16"
     elif enabled and not named:
         named = "fp16"
