@@ -17,7 +17,7 @@ from .models import (
     catalogue_name,
     changed,
     differences,
-    is_of_others,
+    differs_in_sizes,
     with_sizes,
 )
 from .savings import Remarked
@@ -114,7 +114,7 @@ def _without_config(said: ModelSaid, remarked: Remarked) -> Architecture | None:
     config = dict(said.config)
     if not name and len(alike) == 1:
         bare = architecture_of_sizes({"vocab_size": 1, **config}, name="", where=said.where)
-        alike = [] if is_of_others(bare, alike[0]) else alike
+        alike = [] if differs_in_sizes(bare, alike[0]) else alike
     if "vocab_size" not in config:
         config["vocab_size"] = _vocabulary(alike, remarked)
     model = architecture_of_sizes(config, name=said.name or (alike[0] if len(alike) == 1 else ""), where=said.where)

@@ -217,7 +217,7 @@ def differences(model: Architecture, published: str, where: str) -> list[str]:
     ]
 
 
-def is_of_others(model: Architecture, published: str) -> bool:
+def differs_in_sizes(model: Architecture, published: str) -> bool:
     """Whether a model of the layers, width and heads of a published one is another: two more of its sizes differ."""
     other = architecture_named(published)
     unlike = [key for key in (*SHAPE, *COMPARED) if getattr(model, key) != getattr(other, key)]

@@ -35,7 +35,7 @@ def read_objective(draft: Draft, keys: Keys, program: str) -> None:
     if stage is not None:
         kind, told = _kind(keys, stage), f"{keys.told(stage)}:"
     else:
-        kind, told = kind_by_name(program), f"{shown(program).rpartition('/')[2]}, by its name,"
+        kind, told = objective_by_name(program), f"{shown(program).rpartition('/')[2]}, by its name,"
     if kind in MADE:
         _refuse_shares(draft, keys, told)
         raise draft.refused(f"{told} learns from answers that are made while it trains, which is not read: {HINT}")
@@ -51,7 +51,7 @@ def compare_answers(draft: Draft, kind: str, told: str) -> None:
         draft.ignore(f"{told} learns from answers that are compared: {AGAIN if draft.lora_rank else COPY}")
 
 
-def kind_by_name(program: str) -> str:
+def objective_by_name(program: str) -> str:
     """Return what a program learns from by the words of its name; "" for texts, and where it names several ways."""
     name = shown(program).rpartition("/")[2]
     parts = set(re.split(r"[^a-z]+", name.removesuffix(".py").lower()))

@@ -3,7 +3,7 @@
 Its programs that make answers while they train (GRPO, distillation) start other models beside it and are not read.
 Sources: NVIDIA-NeMo/RL:examples/configs (sft.yaml, dpo.yaml, rm.yaml), nemo_rl/algorithms (dpo.py, rm.py: pairs double
 both batches), nemo_rl/models/policy (weights of DTensor's workers are loaded in fp32), nemo_rl/models/megatron/setup.py
-(recomputation), nemo_rl/utils/config.py (a file lies over those that its `defaults` name).
+(recomputation), nemo_rl/utils/config.py (a file lies over the files that its `defaults` name).
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
 
 
 def _keys(sources: Sources) -> Keys:
-    """Return the settings with those that a file builds on beneath, and with the words of the command on top."""
+    """Return the settings with the files beneath that it builds on, and with the words of the command on top."""
     launch = sources.launch
     named = None if launch is None else named_by(launch.arguments, "config")
     document = sources.document(named) if named else next((one for one in sources.documents if one.data), None)
