@@ -21,7 +21,7 @@ WITHOUT_COPY = frozenset({"simpo", "orpo", "cpo", "rm", "prm"})  # which compare
 # learnt from answers that the model makes while it is trained
 MADE = frozenset({"ppo", "grpo", "gdpo", "rloo", "gkd", "rlhf", "dapo"})
 SUPERVISED = frozenset({"sft", "pt", "pretrain", "pretraining", "cpt"})
-STAGES = ("arguments.stage", "axolotl.rl")
+STAGES = ("arguments.stage", "axolotl.rl", "arguments.trainer")  # the last is a class of TRL's in a program
 COPY = "a frozen copy of the model beside it, its weights and its forward pass, is not priced"
 AGAIN = "the forward pass of the model without its adapters is not priced"
 
@@ -82,4 +82,5 @@ def _count_pairs(draft: Draft) -> None:
 
 def _kind(keys: Keys, key: str) -> str:
     value = keys.raw(key)
-    return value.lower() if isinstance(value, str) else ""
+    word = value.lower().removesuffix("trainer") if isinstance(value, str) else ""
+    return "rm" if word == "reward" else word

@@ -24,7 +24,11 @@ PYTHON_SIGNS = (
     ("bridge", ("megatron.bridge", "WorkloadBaseConfig")),
     ("torchtitan", ("torchtitan", "Trainer.Config")),
     ("bridge", ("ConfigContainer",)),
-    ("huggingface", ("TrainingArguments(", "SFTConfig(", "deepspeed.initialize(")),  # with accelerate's own meshes
+    (
+        "huggingface",  # with accelerate's own meshes
+        ("TrainingArguments(", "SFTConfig(", "DPOConfig(", "KTOConfig(", "ORPOConfig(", "CPOConfig(", "RewardConfig(")
+        + ("deepspeed.initialize(",),
+    ),
     ("torchtitan", ("TrainingConfig(", "ParallelismConfig(")),
 )
 NEMO_SIGNS = frozenset(

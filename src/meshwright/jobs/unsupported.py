@@ -74,7 +74,7 @@ PYTHON: tuple[tuple[str, str], ...] = (
     ("InternEvo", r"^\s*(?:import|from) (?:internlm|internevo)\b|^model_type\s*=\s*[\"']INTERN"),
     (
         "TRL beyond its SFTTrainer",
-        r"\b(?:DPO|GRPO|PPO|KTO|ORPO|CPO|BCO|RLOO|GKD|XPO|PRM|NashMD|OnlineDPO|Reward)Config\(",
+        r"\b(?:GRPO|PPO|BCO|RLOO|GKD|XPO|PRM|NashMD|OnlineDPO)Config\(",
     ),
 )
 # keys that stand together in the files of a trainer that is not read; under dotted names, or of the first level

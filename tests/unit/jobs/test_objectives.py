@@ -105,3 +105,33 @@ def test_a_teacher_that_runs_beside_the_model_is_named_as_not_priced(tmp_path, f
     found = job(tmp_path, "run.sh", f"torchrun --nproc_per_node 4 pretrain_gpt.py {MEGATRON} {flag} /models/large\n")
 
     assert any("teacher" in text and "a second model runs beside" in text for text in found.ignored)
+
+
+OWN = """from transformers import AutoModelForCausalLM, TrainingArguments
+from trl import DPOConfig, DPOTrainer, PPOTrainer, RewardTrainer, SFTTrainer
+
+class Watched{trainer}({trainer}):
+    pass
+
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-8B")
+args = {arguments}(output_dir="o", per_device_train_batch_size=3, bf16=True)
+Watched{trainer}(model, args=args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("trainer", "arguments", "sequences"),
+    [("DPOTrainer", "TrainingArguments", 6), ("RewardTrainer", "TrainingArguments", 6), ("DPOTrainer", "DPOConfig", 6)]
+    + [("SFTTrainer", "TrainingArguments", 3)],
+)
+def test_the_class_of_a_trainer_says_what_a_program_learns_from(tmp_path, trainer, arguments, sequences):
+    found = job(tmp_path, "train.py", OWN.format(trainer=trainer, arguments=arguments))
+
+    assert found.layout.mbs == sequences
+    assert any(PAIRS in text for text in found.notes) == (sequences == 6)
+    assert any(COMPARED in text for text in found.ignored) == (trainer == "DPOTrainer")
+
+
+def test_a_program_of_a_trainer_that_makes_its_answers_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"trainer PPOTrainer .*: learns from answers that are made"):
+        job(tmp_path, "train.py", OWN.format(trainer="PPOTrainer", arguments="TrainingArguments"))

@@ -23,7 +23,11 @@ STARTS = frozenset({"run", "add"})  # of NeMo-Run, with a recipe
 RAYS = "TorchTrainer"  # of Ray Train: it calls a function on each of its workers
 STARTERS = frozenset({"Fire", "run", "notebook_launcher", "spawn", RAYS})  # that call a function of the file
 NEMO_ARGUMENTS = ("model", "data", "trainer", "log", "resume", "optim", "peft")
-ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"})
+OF_TRLS_TRAINERS = frozenset({"SFTConfig", "DPOConfig", "KTOConfig", "ORPOConfig", "CPOConfig", "RewardConfig"})
+ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"}) | OF_TRLS_TRAINERS
+OWN_TRAINER = re.compile(
+    r"(?:SFT|DPO|KTO|ORPO|CPO|BCO|PRM|PPO|GRPO|RLOO|GKD|Reward)Trainer$"
+)  # one's own over them too
 # packages whose classes of these names are Hugging Face's own, or made of them
 TRANSFORMERS = frozenset({"transformers", "trl", "unsloth", "alignment", "llamafactory", "swift", "axolotl"})
 MESH = "ParallelismConfig"  # of Accelerate, handed to TrainingArguments
@@ -203,8 +207,11 @@ def _by_the_library(found: dict[str, Any], calls: list[PythonCall], walk: Walk) 
             walk.assume("logits of some rows at a time, as Unsloth computes its loss")
     if any(map(_has_unsloths_kernels, calls)):
         found["unsloth_kernels"] = True
-    if any(call.last == "SFTConfig" for call in calls):
-        own, assumed = trl_settings(found)
+    trainer = next((told[0] for call in calls if (told := OWN_TRAINER.search(call.last))), None)
+    if trainer is not None:
+        found["trainer"] = trainer
+    if (config := next((call.last for call in calls if call.last in OF_TRLS_TRAINERS), None)) is not None:
+        own, assumed = trl_settings(found, config)
         found |= own
         for text in assumed:
             walk.assume(text)
