@@ -24,13 +24,10 @@ PYTHON_SIGNS = (
     ("bridge", ("megatron.bridge", "WorkloadBaseConfig")),
     ("torchtitan", ("torchtitan", "Trainer.Config")),
     ("bridge", ("ConfigContainer",)),
-    (
-        "huggingface",  # with accelerate's own meshes
-        ("TrainingArguments(", "SFTConfig(", "DPOConfig(", "KTOConfig(", "ORPOConfig(", "CPOConfig(", "RewardConfig(")
-        + ("deepspeed.initialize(",),
-    ),
+    ("huggingface", ("TrainingArguments(", "SFTConfig(", "deepspeed.initialize(")),  # with accelerate's own meshes
     ("torchtitan", ("TrainingConfig(", "ParallelismConfig(")),
 )
+OF_TRLS = re.compile(r"\b(?:DPO|KTO|ORPO|CPO|Reward)Config\(")
 NEMO_SIGNS = frozenset(
     {"tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "megatron_amp_O2", "mcore_gpt"}
 )
@@ -52,7 +49,7 @@ ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", 
 def of_python(text: str) -> str | None:
     """Return the engine of a Python file by what it imports and calls."""
     for engine, signs in PYTHON_SIGNS:
-        if any(sign in text for sign in signs):
+        if any(sign in text for sign in signs) or (engine == "huggingface" and OF_TRLS.search(text)):
             return engine
     if "hydra.main(" in text and "transformers" in text and "Trainer(" in text:  # its arguments stand in Hydra's tree
         return "huggingface"

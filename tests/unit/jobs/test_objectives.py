@@ -121,8 +121,12 @@ Watched{trainer}(model, args=args).train()
 
 @pytest.mark.parametrize(
     ("trainer", "arguments", "sequences"),
-    [("DPOTrainer", "TrainingArguments", 6), ("RewardTrainer", "TrainingArguments", 6), ("DPOTrainer", "DPOConfig", 6)]
-    + [("SFTTrainer", "TrainingArguments", 3)],
+    [
+        ("DPOTrainer", "TrainingArguments", 6),
+        ("RewardTrainer", "TrainingArguments", 6),
+        ("DPOTrainer", "DPOConfig", 6),
+        ("SFTTrainer", "TrainingArguments", 3),
+    ],
 )
 def test_the_class_of_a_trainer_says_what_a_program_learns_from(tmp_path, trainer, arguments, sequences):
     found = job(tmp_path, "train.py", OWN.format(trainer=trainer, arguments=arguments))
@@ -133,5 +137,5 @@ def test_the_class_of_a_trainer_says_what_a_program_learns_from(tmp_path, traine
 
 
 def test_a_program_of_a_trainer_that_makes_its_answers_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"trainer PPOTrainer .*: learns from answers that are made"):
+    with pytest.raises(InputError, match="trainer PPOTrainer: learns from answers that are made"):
         job(tmp_path, "train.py", OWN.format(trainer="PPOTrainer", arguments="TrainingArguments"))

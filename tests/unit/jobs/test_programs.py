@@ -331,6 +331,7 @@ def test_adapters_of_a_nemo_program_are_said(tmp_path):
     ("line", "name"),
     [
         ("from trl import GRPOConfig\nargs = GRPOConfig(per_device_train_batch_size=1)\n", "TRL beyond its SFTTrainer"),
+        ("from trl import OnlineDPOConfig\nargs = OnlineDPOConfig(output_dir='o')\n", "TRL beyond its SFTTrainer"),
         ("import lightning as L\nL.Trainer(devices=8).fit(model)\n", "Lightning"),
     ],
 )
