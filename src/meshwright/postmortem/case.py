@@ -5,8 +5,9 @@ import msgspec
 from .nouns.calls import Group
 from .nouns.evidence import in_time
 from .nouns.facts import Fact
+from .nouns.next_steps import next_steps
 from .nouns.position import HangPosition
-from .nouns.verdict import Kind, Verdict, next_steps
+from .nouns.verdict import Kind, Verdict
 from .nouns.where import Where
 from .reasons.causes import Cause
 

@@ -1,6 +1,7 @@
 """Files and folders into a case: each file is read once, by what it is and not by its name."""
 
 import re
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -90,7 +91,9 @@ from .text.appended_runs import with_runs
 from .text.containers import without_jobs_that_ended_well
 from .text.exports import head_of_table
 from .text.lines import FileHint, LogMessage
+from .text.mentions import without_mentions
 from .text.speakers import messages
+from .text.steps import MANY_STEPS, is_step
 from .tools import (
     kernels,
     stacks,
@@ -232,7 +235,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         where = Where(name, 0, "", None, hint.attempt, order, hint.rank)
         return list(stacks.read_json(text, hint, Path(name).name, where))
     found = messages(text, file=name, order=order, hint=hint, first=first)
-    found = with_runs(without_jobs_that_ended_well(found))
+    found = without_mentions(with_runs(without_jobs_that_ended_well(found)))
     facts: list[Fact] = [fact for reader in READERS for fact in reader.read(found)]
     if any(word in text for word in stacks.WORDS):
         facts += stacks.read(found, hint, Path(name).name)
@@ -248,10 +251,15 @@ def _real(facts: Sequence[Fact]) -> list[Fact]:
 def _spoken(found: Sequence[LogMessage]) -> list[Fact]:
     """Return one fact for each rank that said anything, whatever it was."""
     first: dict[tuple[int, int | None], Where] = {}
+    steps: dict[tuple[int, int | None], deque[Where]] = defaultdict(lambda: deque(maxlen=MANY_STEPS))
     for message in found:
         if message.rank is not None:
-            first.setdefault((message.rank, message.where.attempt), message.where)
-    return [Spoke(rank=rank, where=where) for (rank, _), where in first.items()]
+            key = message.rank, message.where.attempt
+            first.setdefault(key, message.where)
+            if message.where.time_s is not None and is_step(message.text):
+                steps[key].append(message.where)
+    late = {key: last[0] for key, last in steps.items() if len(last) == MANY_STEPS}
+    return [Spoke(rank=key[0], where=where, late=late.get(key)) for key, where in first.items()]
 
 
 def _of_last_attempt(facts: list[Fact]) -> list[Fact]:

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from .nouns.facts import DesyncReport, Exit, Fact, Failure, StackTrace, Timeout, of
 from .nouns.identities import OwnCallFailed
+from .nouns.next_steps import next_steps
 from .nouns.position import HangPosition
-from .nouns.verdict import Verdict, next_steps, shortened
+from .nouns.verdict import Verdict, shortened
 from .nouns.world import A_HOST, ranks_seen, world_of
 from .positions.stack_positions import WAITS, stand_of
 from .ranks.exits import CLOCKS_S

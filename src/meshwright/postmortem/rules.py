@@ -25,7 +25,8 @@ from .nouns.facts import (
     of,
 )
 from .nouns.identities import Began, NotStarted, Placed
-from .nouns.verdict import NEXT, Kind, Verdict
+from .nouns.next_steps import NEXT
+from .nouns.verdict import Kind, Verdict
 from .nouns.world import ranks_of_job, ranks_seen
 from .positions.stack_positions import WAITS, by_stacks, stand_of, with_left
 from .reasons.causes import all_least_evidence, least_evidence

@@ -12,7 +12,8 @@ from meshwright.cli import run_command
 from meshwright.errors import InputError
 from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.nouns.evidence import MOST_LINES, Evidence
-from meshwright.postmortem.nouns.verdict import MEANINGS, NEXT, NOT_TOLD, shortened
+from meshwright.postmortem.nouns.next_steps import NEXT
+from meshwright.postmortem.nouns.verdict import MEANINGS, NOT_TOLD, shortened
 from meshwright.postmortem.page.page import page_of
 from meshwright.postmortem.page.timeline import drawing
 from meshwright.postmortem.rules import RULES

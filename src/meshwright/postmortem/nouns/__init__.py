@@ -3,5 +3,5 @@
 - what one line says, with file and line: `facts`, of which `identities` (who is where), `paces` (how long steps take)
   and `launch_counts` (calls that NCCL has launched) are kinds; `where` is the line
 - what is made of facts: `calls` of groups, the `position` of the ranks, the `world` of ranks that there are
-- the `verdict` with its `evidence`; `names` of collectives in one spelling
+- the `verdict` with its `evidence`, and the `next_steps` to try; `names` of collectives in one spelling
 """

@@ -188,6 +188,7 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     where: Where
+    late: Where | None = None  # the step from which on it made `MANY_STEPS`, the last ones that have a clock
 
 
 class SaidSizes(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ UNEVEN = {
 NO_LONGER_HEARD = "JAX's coordination service no longer hears task"  # how such a fault begins
 NO_FABRIC = "CUDA is not initialized on its host (error 802): most often its NVSwitches' fabric manager does not run"
 OF_PROGRAM = "most often of the program"  # a GPU's fault that a kernel brings about
+BY_ITSELF = "a process ended by itself: "  # how a crash begins, which a signal or the C library ended
 NO_PROGRESS = "no progress"  # what a monitor saw of the ranks that it ended
 MEETINGS = {  # which no rank ends before all are in
     *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "monitored_barrier"),

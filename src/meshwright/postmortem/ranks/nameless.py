@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, PeerLost, SharedMemoryFull, StoreWait, Timeout, of
 from ..nouns.identities import RankIdentity, Spoke, Torchrun
-from ..nouns.names import NO_LONGER_HEARD
+from ..nouns.names import BY_ITSELF, NO_LONGER_HEARD
 from ..nouns.world import A_HOST, identities_of, ranks_seen, short_host, world_of
 from .exits import exit_fault, signal_of
 from .hosts import ranks_of_host
@@ -23,6 +23,7 @@ _TASK = re.compile(r"(?:^|[._-])(?:task|process|worker|host)[._-]?(?P<number>\d{
 _ATTEMPT = re.compile(r"attempt_\d+/\d{1,3}")
 _FEW = 2  # hosts, or logs of launchers
 _LOADER = "a data loader's worker ended"
+_SIGNALS = {"segm": 11, "bus ": 7, "ille": 4, "floa": 8, "corr": 6}  # of a crash, by how its words begin
 _BUS_ERROR = re.compile(r"SIGBUS|bus error", re.IGNORECASE)
 
 
@@ -35,6 +36,7 @@ def with_owners(facts: list[Fact], by_file: Mapping[str, int]) -> list[Fact]:
     """
     identities = identities_of(facts)
     owners = {**_by_process(facts, identities), **_alone(facts), **by_file}
+    facts = _with_ends(facts)
     facts = [
         replace(fact, rank=owners[fact.where.file], where=fact.where.by(owners[fact.where.file]))
         if _is_nameless(fact) and fact.where.file in owners
@@ -60,6 +62,26 @@ def with_full_shared_memory(facts: list[Fact]) -> list[Fact]:
         else fact
         for fact in facts
     ]
+
+
+def _with_ends(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, the one crash that a log without a rank tells of as that of the process that ended so there.
+
+    A launcher tells in the same log which process a signal ended; not where several ended by the same.
+    """
+    crashes = [f for f in of(facts, Failure) if f.what.startswith(BY_ITSELF) and (f.rank, f.pid) == (None, None)]
+    ends: dict[tuple[str, int], dict[int | None, Exit]] = {}
+    for end in of(facts, Exit):
+        ends.setdefault((end.where.file, signal_of(end.code)), {}).setdefault(end.pid, end)
+    owned: dict[Failure, Failure] = {}
+    for crash in crashes:
+        own = ends.get((crash.where.file, _SIGNALS.get(crash.what.removeprefix(BY_ITSELF)[:4], 0)), {})
+        alone = sum(other.where.file == crash.where.file for other in crashes) == len(own) == 1
+        for end in own.values() if alone else ():
+            number = end.local_rank if end.rank is None else None
+            known = replace(crash, rank=end.rank, pid=end.pid, device=number, is_summary=True)
+            owned[crash] = replace(known, where=crash.where.by(end.rank))
+    return [owned.get(fact, fact) if isinstance(fact, Failure) else fact for fact in facts]
 
 
 def _is_nameless(fact: Fact) -> bool:

@@ -115,6 +115,19 @@ def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
     return failure.kind == "device_memory" and not is_other and any(fault.device for fault in of(facts, Failure))
 
 
+def _made_steps_after(fault: Failure, rank: int, facts: list[Fact]) -> bool:
+    """Whether a rank made several steps after an error, by their place in the log and by their clocks.
+
+    What a process wrote before its end may stand behind its error, with the clocks of that time.
+    """
+    error_s = fault.where.above_s if fault.where.time_s is None else fault.where.time_s
+    own = [spoke.late for spoke in of(facts, Spoke) if spoke.rank == rank and spoke.late is not None]
+    return error_s is not None and any(
+        late.file == fault.where.file and late.line > fault.where.line and (late.time_s or 0.0) > error_s
+        for late in own
+    )
+
+
 def was_later(failure: Failure, facts: list[Fact]) -> bool:
     """Return whether another host's launcher saw a rank give up before the one in whose file a failure stands."""
     ends = [end for end in of(facts, Exit) if end.first and end.code > 0 and end.time_s is not None]
@@ -206,6 +219,8 @@ def can_be_of(fault: Failure, rank: int, facts: list[Fact]) -> bool:
     # the kernel's number of a process in a container is not its own there
     by_pid = fault.pid is not None and not fault.bus_id and _OF_A_CGROUP not in fault.where.text
     if by_pid and any(i.pid is not None and i.pid != fault.pid for i in known):
+        return False
+    if fault.kind == "exception" and _made_steps_after(fault, rank, facts):
         return False
     local = fault.device
     if local is not None and any(i.device is not None and i.device != local for i in known):

@@ -397,7 +397,8 @@ def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
     taken = _PORT_TAKEN.search(told) is not None
     is_own = taken or bool(_OF_A_SERVICE.match(match.group("type"))) or (name == "EOFError" and bool(told))
     not_full = "Too many open files" in told  # the limit of a process, not of /dev/shm
-    shares = "'" in told or _SHARES.search(frames or "") is not None  # a path was looked at already
+    # a path was looked at already; torch's own names are in /dev/shm
+    shares = "'" in told or "</torch_" in told or _SHARES.search(frames or "") is not None
     on_disk = "No space left" in told and (_WRITES.search(frames or "") is not None or not shares)
     if _SHARED_MEMORY.search(told) and not on_disk and not not_full:
         what = f"shared memory is full: {told[:80]}"

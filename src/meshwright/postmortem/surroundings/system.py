@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, LinkUp, SharedMemoryFull, TrainingEnded
 from ..nouns.identities import Placed, TimeUp
-from ..nouns.names import OF_PROGRAM, WATCHDOG_OF_SERVER, bus_number
+from ..nouns.names import BY_ITSELF, OF_PROGRAM, WATCHDOG_OF_SERVER, bus_number
 from ..nouns.where import Where
 from ..nouns.world import MOST_RANKS
 from ..ranks.hosts import SWITCH_PORT
@@ -21,7 +21,8 @@ _XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(
 _RECOVERED = re.compile(r"recovery action changed from .*? to 0x0")
 _EARLIER_XID = re.compile(r"caused by previous Xid (\d+)")
 _NO_HANDLE = re.compile(
-    r"Unable to determine the device handle for gpu ?(?P<bus>[0-9a-f:.]+): (?P<why>(?:GPU is lost|Unknown Error)[^.]*)",
+    r"Unable to determine the device handle for gpu ?(?:\d{1,3}: ?)?(?P<bus>[0-9a-f:.]+): "
+    r"(?P<why>(?:GPU is lost|Unknown Error)[^.]*)",
     re.IGNORECASE,
 )
 _SXID = re.compile(r"nvidia-nvswitch\S*: SXid \(PCI:(?P<bus>[\w:.]+)\): (?P<number>\d+), Fatal")
@@ -102,6 +103,11 @@ _SERVER_ENDS = re.compile(  # SGLang ends all of its processes, and then itself
 _FATAL = re.compile(
     r"^Fatal Python error: (?P<what>Segmentation fault|Bus error|Illegal instruction|Floating point \w+)"
 )
+_CORRUPT = re.compile(  # what glibc prints before it aborts: malloc_printerr in malloc/malloc.c, __fortify_fail
+    r"^(?P<what>(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): [a-z][\w()/ -]{3,60}"
+    r"|double free or corruption \([\w!]+\)|corrupted (?:size vs\. prev_size|double-linked list)[\w ]{0,30}"
+    r"|\*\*\* (?:stack smashing|buffer overflow) detected \*\*\*)"
+)
 _SLURM_OOM = re.compile(
     r"slurmstepd: error: .*?(?:Detected \d+ oom[_-]kill|Exceeded (?:job|step) memory limit)", re.IGNORECASE
 )
@@ -172,6 +178,7 @@ _MAY_TELL = (  # a quick look, since most lines are none of these
     *("active interface up", "Down", "down", "Exit Code:", "Fatal Python", "plugged", "becomes ready", "segfault"),
     *("srun", "slurmstepd", "CANCELLED", "Node failure", "vict", "reempt", "NotReady", "ot ready", "hutdown"),
     *("low on", "Segmentation", "NodeLost", "liveness", "ByScheduler", "TaintManager", "ByKubelet", "Bus error"),
+    *("(): ", "double free", "corrupted ", "*** stack", "*** buffer"),
     *("/dev/shm", "ceph", "mlx4", "mlx5", "libfabric:", "exceeded on", "error on", "with error:", "mca_btl_tcp"),
     *("nfs: server", "sending SIG", "sigquit", "SIGQUIT", "atchdog timeout ("),
 )
@@ -360,10 +367,13 @@ def _of_machine(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
     elif switch := _SWITCH.search(text):
         yield Failure(kind="network", what=f"{SWITCH_PORT}{switch['what'][:120]}", where=where)
     elif fatal := _FATAL.search(text):
-        what = f"a process ended by itself: {fatal.group('what').lower()}"
+        what = f"{BY_ITSELF}{fatal.group('what').lower()}"
+        yield Failure(kind="killed", what=what, host=host, rank=message.rank, pid=message.pid, where=where)
+    elif corrupt := _CORRUPT.search(text):
+        what = f"{BY_ITSELF}corrupted memory ({corrupt.group('what')})"
         yield Failure(kind="killed", what=what, host=host, rank=message.rank, pid=message.pid, where=where)
     elif (caught := _CAUGHT.search(text)) and int(caught["signal"]) in _KILLING:
-        what = f"a process ended by itself: {caught['what'].strip().lower()}"
+        what = f"{BY_ITSELF}{caught['what'].strip().lower()}"
         pid = int(caught["pid"])
         yield Failure(kind="killed", what=what, host=caught["host"], rank=message.rank, pid=pid, where=where)
     elif match := _SEGFAULT.search(text):

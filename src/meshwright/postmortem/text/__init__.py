@@ -5,5 +5,6 @@
 - `lines`: prefixes of launchers off, glued lines cut, wrapped lines joined
 - `appended_runs`, `containers`: where one log holds several, one behind or beside the other
 - `speakers`, `servers`, `sections`, `host_commands`, `coordinates` in a mesh: the rank of a line
+- `mentions`: lines that only speak of faults
 - `watchdog_words`: the group and rank of a line of c10d; `steps`: lines of a step that is done
 """

@@ -13,6 +13,7 @@ from .host_commands import first_rank, ranks_of_agent
 from .lines import BEFORE, FileHint, LogMessage, anonymous_messages
 from .sections import in_sections
 from .servers import labelled
+from .steps import is_of_error
 
 RAY_RANK = re.compile(
     r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) (?:world_)?rank=(?P<rank>\d{1,6})\b"
@@ -135,13 +136,16 @@ def _behind_role(message: LogMessage, prefix: re.Match[str] | None) -> LogMessag
 
 
 def _with_tracebacks(found: list[LogMessage]) -> list[LogMessage]:
-    """Return the messages, the lines of a traceback that a logger began behind its label as those of that rank."""
+    """Return the messages, the lines of a traceback that a logger began behind its label as those of that rank.
+
+    Python's logger writes a traceback right below the line of an error that it logs.
+    """
     whole: list[LogMessage] = []
     above: LogMessage | None = None  # the line above, of one that may go on
     for one in found:
         if one.rank is not None:
-            above = one if one.text.endswith(_TRACEBACK) else None
-        elif above is not None and (one.pid, one.host) == (above.pid, above.host) and _goes_on(above.text, one.text):
+            above = one if one.text.endswith(_TRACEBACK) or is_of_error(one.where.text) else None
+        elif above is not None and (one.pid, one.host) == (above.pid, above.host) and _goes_on(above, one.text):
             above = one = replace(one, rank=above.rank, where=one.where.by(above.rank))
         else:
             above = None
@@ -149,8 +153,11 @@ def _with_tracebacks(found: list[LogMessage]) -> list[LogMessage]:
     return whole
 
 
-def _goes_on(above: str, text: str) -> bool:
+def _goes_on(line: LogMessage, text: str) -> bool:
     """Whether a line of a traceback may follow another: frames, what it ends in, and the next of a chain."""
+    above = line.text
+    if text == _TRACEBACK and is_of_error(line.where.text):
+        return True
     if above.endswith(_TRACEBACK) or text[:1].isspace():
         return text[:1].isspace() and (above.endswith(_TRACEBACK) or above[:1].isspace())
     return above[:1].isspace() or text.startswith(_CHAINED) or (above.startswith(_CHAINED) and text == _TRACEBACK)
