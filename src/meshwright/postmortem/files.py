@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..files import as_utf8, natural, opened
+from .archives import is_archive
 from .text.lines import FileHint, hint_of
 
 MOST_BYTES = 64 * 2**20  # of one file; of a larger one the head and the end are read, where identities and faults are
@@ -36,7 +37,7 @@ _MOST_LABELLED = 256
 _MASTER = re.compile(r"master|chief|launcher|head", re.IGNORECASE)
 _FEW = 2  # files of which none may be left out
 _SKIPPED = {
-    *(".html", ".png", ".pt", ".pth", ".bin", ".safetensors", ".so", ".py", ".pyc", ".nsys-rep", ".sqlite", ".zip"),
+    *(".html", ".png", ".pt", ".pth", ".bin", ".safetensors", ".so", ".py", ".pyc", ".nsys-rep", ".sqlite"),
 }
 
 
@@ -60,7 +61,12 @@ def _below(path: Path) -> list[Path]:
         found += [Path(folder) / name for name in sorted(names, key=natural) if not name.startswith(".")]
         if len(found) > MOST_FILES:
             raise InputError(f"{path}: more than {MOST_FILES} files; expected the folder of one job's logs")
-    return [file for file in found if file.suffix not in _SKIPPED]
+    return [file for file in found if is_log(file) and not (is_archive(file) and file.stat().st_size > MOST_BYTES)]
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file of a folder may be a log, by its name."""
+    return path.suffix not in _SKIPPED
 
 
 def short_names(files: Sequence[Path]) -> dict[Path, str]:

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..units import counted
+from .archives import unpacked
 from .case import Case
-from .files import content, files_of, hints_of, short_names
+from .files import content, files_of, hints_of, is_log, short_names
 from .flight_records import flight
 from .flight_records.records import RankFlight
 from .groups.log_positions import hang_position as spoken_position
@@ -125,10 +126,27 @@ def examine_files(paths: Sequence[Path]) -> Verdict:
 
 
 def read_all(paths: Sequence[Path]) -> ReadFiles:
-    """Read files and folders; InputError where nothing in them could be read."""
-    files = files_of(paths)
+    """Read files, folders and archives of them; InputError where nothing in them could be read."""
+    with unpacked(files_of(paths)) as found:
+        files = [file for file in found.files if file not in found.names or is_log(file)]
+        names = {**short_names([file for file in files if file not in found.names]), **found.names}
+        read = _read(files, names)
+    refused = {found.told(what): rank for what, rank in read.refused.items()}
+    read.refused = {**refused, **dict.fromkeys(found.wrong.values())}
+    read.of_processes = [replace(one, refusal=found.told(one.refusal)) for one in read.of_processes]
+    if not read.files:
+        told = "; ".join(list(read.refused)[:3])
+        told = f": {told}" if told else f" in {counted(len(files), 'file')}"
+        raise InputError(
+            f"{' '.join(map(str, paths))}: nothing could be read{told}; expected logs, stacks or flight records"
+        )
+    return read
+
+
+def _read(files: Sequence[Path], names: Mapping[Path, str]) -> ReadFiles:
+    """Read files, each with its short name, whatever can be read of them."""
     read = ReadFiles(facts=[], dumps=[], ours=[], of_processes=[], refused={}, untold=[])
-    names, hints = short_names(files), hints_of(files)
+    hints = hints_of(files)
     read.untold += [
         f"whose the lines of {names[path]} are: it prints several RANKs, so that its name tells none"
         for path in files
@@ -141,12 +159,6 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
             read.refused[str(error)] = flight.rank_of(path)
         except ValueError as error:  # a number of more digits than Python reads
             read.refused[f"{path}: {error}"] = flight.rank_of(path)
-    if not read.files:
-        wrong = "; ".join(list(read.refused)[:3])
-        told = f": {wrong}" if wrong else f" in {counted(len(files), 'file')}"
-        raise InputError(
-            f"{' '.join(map(str, paths))}: nothing could be read{told}; expected logs, stacks or flight records"
-        )
     return read
 
 
