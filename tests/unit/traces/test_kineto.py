@@ -230,3 +230,20 @@ def test_kernels_of_before_the_trace_do_not_move_the_steps_of_a_device_that_lags
     found, _ = reported([write(tmp_path / "rank0.json", events)])
 
     assert (found.step_s, found.compute_s) == pytest.approx((30e-3, 30e-3))
+
+
+@pytest.mark.parametrize(
+    ("name", "copied_s"),
+    [("CopyHostToDevice", 50e-6), ("Memcpy HtoD (Pinned -> Device)", 50e-6), ("CopyDeviceToDevice", 0.0)],
+)
+def test_copies_to_the_device_are_no_computing_under_the_name_of_any_vendor(tmp_path, name, copied_s):
+    events = [{**one, "name": name} if one["cat"] == "gpu_memcpy" else one for one in gpu_step(0, 0.0)]
+    summary = summarized(read_traces([write(tmp_path / "rank0.json", events)]))
+
+    assert summary.median.copied_s == pytest.approx(copied_s)
+
+
+def test_one_rank_alone_does_not_tell_waiting_from_moving(tmp_path):
+    summary = summarized(read_traces([write(tmp_path / "rank0.json", gpu_step(0, 0.0))]))
+
+    assert "one rank's trace does not tell" in summary.finding.said

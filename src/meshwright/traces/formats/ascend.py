@@ -22,8 +22,6 @@ from .events import TraceHead
 from .parts import (
     COMM,
     COMPUTE,
-    COPIES,
-    OTHER,
     Columns,
     Longs,
     RankFacts,
@@ -31,6 +29,7 @@ from .parts import (
     call_of,
     floats,
     host_timeline,
+    lane_of_copy,
     longs,
     marks_of,
     of_columns,
@@ -129,7 +128,7 @@ def _lane(process: Process, at: int, table: list[str]) -> int:
     """Return the lane of a task of the device, -1 for one that is no work of its own."""
     name, task = table[process.plain.names[at]], process.tasks.get(at, "")
     if re.search(r"memcpy|sdma", task or name, re.IGNORECASE):
-        return COPIES if re.search(r"H2D|HtoD", name, re.I) else OTHER if re.search(r"D2H|DtoH", name, re.I) else -1
+        return lane_of_copy(name, elsewhere=-1)
     return COMPUTE if _COMPUTING.search(task) and not communicates(name) else -1
 
 

@@ -22,7 +22,7 @@ from ...units import counted
 from ..model import PHASES, RankTrace, TracedCall
 from ..names import collective, communicates
 from .opening import BesideTrace, Source, pieces
-from .parts import COMM, COMPUTE, COPIES, OTHER, Columns, RankFacts, of_columns
+from .parts import COMM, COMPUTE, Columns, RankFacts, lane_of_copy, of_columns
 from .protobuf import fields, numbers, read_varint, signed
 
 SCHEMA = re.compile(rb'"schema"\s*:\s*"[^"]*chakra')  # near the beginning of the JSON forms
@@ -247,7 +247,7 @@ def _lane(node: GraphNode) -> int:
     if node.comm:
         return COMM
     if node.name.startswith("Memcpy"):
-        return COPIES if "HtoD" in node.name else OTHER if "DtoH" in node.name else COMPUTE
+        return lane_of_copy(node.name)
     return COMPUTE
 
 

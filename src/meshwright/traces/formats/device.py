@@ -21,8 +21,6 @@ from .launched_kernels import Launched, Linked, collective_of_record
 from .parts import (
     COMM,
     COMPUTE,
-    COPIES,
-    OTHER,
     Columns,
     Longs,
     RankFacts,
@@ -30,6 +28,7 @@ from .parts import (
     call_of,
     floats,
     host_timeline,
+    lane_of_copy,
     longs,
     marks_of,
     of_columns,
@@ -37,7 +36,6 @@ from .parts import (
 )
 
 Flags = npt.NDArray[np.bool_]
-_TO_DEVICE, _TO_HOST = re.compile(r"HtoD|Host -> Device|H2D", re.I), re.compile(r"DtoH|Device -> Host|D2H", re.I)
 _PEER = re.compile(r"PtoP|Peer|P2P", re.I)
 
 
@@ -128,9 +126,7 @@ def _kernel_lane(name: str) -> int:
 
 def _copy_lane(name: str) -> int:
     """Return the lane of a copy: one inside a device is work of the device."""
-    if _PEER.search(name):
-        return COMM
-    return COPIES if _TO_DEVICE.search(name) else OTHER if _TO_HOST.search(name) else COMPUTE
+    return COMM if _PEER.search(name) else lane_of_copy(name)
 
 
 def _main(starts: Times, ends: Times, streams: Longs, kernels: Flags, known: Flags) -> Flags:

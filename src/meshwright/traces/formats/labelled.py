@@ -17,7 +17,7 @@ from ..model import PHASES, RankTrace
 from ..names import communicates
 from ..steps import Mark
 from .collector import Collector, Process
-from .parts import COMM, COMPUTE, COPIES, OTHER, Columns, Longs, RankFacts, Times, call_of, floats, longs, of_columns
+from .parts import COMM, COMPUTE, Columns, Longs, RankFacts, Times, call_of, floats, lane_of_copy, longs, of_columns
 
 _DEVICE = re.compile(r"^/device:(?:GPU|TPU|CUSTOM):(?:\w+:)?(?P<xla>\d+)|^(?:GPU|Device )(?P<rocprof>\d+)\b")
 _LINES = (
@@ -28,8 +28,7 @@ _HLO = re.compile(  # operators of XLA that communicate
     r"^%?(?:all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast)|send|recv)"
     r"(?P<half>-start|-done)?(?:-?fusion)?(?:\.[\w.]+)?$"
 )
-_TO_DEVICE = re.compile(r"^Memcpy ?H(?:2|to)D|HostToDevice", re.IGNORECASE)
-_TO_HOST = re.compile(r"^Memcpy ?D(?:2|to)H|DeviceToHost", re.IGNORECASE)
+_COPY = re.compile(r"^Memcpy ?[HD]|HostToDevice|DeviceToHost", re.IGNORECASE)
 
 
 def named(collected: Collector) -> bool:
@@ -103,7 +102,7 @@ def _holding(begins: Times, ends: Times) -> Longs:
 def _lane(name: str) -> int:
     if communicates(name) or _HLO.match(name):
         return COMM
-    return COPIES if _TO_DEVICE.search(name) else OTHER if _TO_HOST.search(name) else COMPUTE
+    return lane_of_copy(name) if _COPY.search(name) else COMPUTE
 
 
 def _begins(name: str) -> bool:

@@ -1,5 +1,6 @@
 """The common part of the readers of all formats: intervals, calls and the host, from columns of events."""
 
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ from .collector import Process, Spans
 from .events import Args
 
 COMPUTE, COMM, COPIES, OTHER = range(4)
+# a copy's way in its name: Kineto's on CUDA (`Memcpy HtoD (Pinned -> Device)`) and ROCm (`CopyHostToDevice`), CANN's
+_TO_DEVICE = re.compile(r"H(?:2|to)D|Host ?(?:->|to) ?Device", re.IGNORECASE)
+_TO_HOST = re.compile(r"D(?:2|to)H|Device ?(?:->|to) ?Host", re.IGNORECASE)
 Times = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
@@ -49,6 +53,11 @@ class RankFacts:
     marks: list[Mark] = field(default_factory=list)  # in seconds from the first event on
     host: HostTimeline = field(default_factory=HostTimeline)
     notes: tuple[str, ...] = ()
+
+
+def lane_of_copy(name: str, *, elsewhere: int = COMPUTE) -> int:
+    """Return the lane of a copy, by its name: to the device, to the host, or `elsewhere`."""
+    return COPIES if _TO_DEVICE.search(name) else OTHER if _TO_HOST.search(name) else elsewhere
 
 
 def of_columns(columns: Columns, calls: list[TracedCall], facts: RankFacts) -> RankTrace:

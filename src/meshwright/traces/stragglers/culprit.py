@@ -65,7 +65,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
     link = slow_link([*found, *meetings.sends], waits, step_s)
     if not found:
-        return CulpritFinding(culprit=None, said=link)
+        return CulpritFinding(culprit=None, said=link or _alone(ranks, step_s))
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
     transfers = OtherTransfers(found)
@@ -245,6 +245,16 @@ def _now_and_then(
     if len(late) == 1:
         where, there = f"step {min(late)} alone", "it"
     return f"; rank {rank} is late in {where} and costs {format_time(typical_s)} in {there}, because {because}"
+
+
+def _alone(ranks: Sequence[Sequence[RankTrace]], step_s: float) -> str:
+    """Return that one rank's trace does not tell waiting from moving, where it communicates for a part of its step."""
+    if len(ranks) != 1:
+        return ""
+    exposed_s = sum(length_s(without(trace.comm, trace.compute)) for trace in ranks[0])
+    steps = sum(len(trace.windows) for trace in ranks[0])
+    is_much = exposed_s > WAITED_SHARE * step_s * max(steps, 1)
+    return "how much of the communication is waiting for others, one rank's trace does not tell" if is_much else ""
 
 
 def _nobody(meetings: Meetings, costs: CollectiveCosts, step_s: float, per: str) -> str:
