@@ -1,4 +1,4 @@
-"""Lines that only speak of faults: hints, settings, help texts, lines of source; and those that report one."""
+"""Lines that only speak of faults: hints, settings, help texts, lines of source; and lines that report one."""
 
 import pytest
 

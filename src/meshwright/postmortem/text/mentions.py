@@ -38,7 +38,7 @@ _BESIDE_COMMA = re.compile(r"^\s*,\s*(?:or |and )?$")
 
 
 def without_mentions(messages: Sequence[LogMessage]) -> list[LogMessage]:
-    """Return the messages without those that name faults, each of them only as something that might be.
+    """Return the messages without lines that name faults, each only as something that might be.
 
     A line is kept where any of its words may report a fault.
     """
