@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -96,7 +96,7 @@ def _members(archive: Path, folder: Path, left: int) -> tuple[list[Path], int]:
     return found, left
 
 
-def _files(archive: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
+def _files(archive: Path) -> Generator[tuple[PurePosixPath, IO[bytes]], None, None]:
     """Yield the regular files of an archive with their names inside it."""
     with opened(archive) as file:
         if archive.name.lower().endswith(".zip"):

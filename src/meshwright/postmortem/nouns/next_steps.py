@@ -134,7 +134,7 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
     ),
     (
         "exception",
-        re.compile(r"[Aa]ddress already in use|EADDRINUSE"),
+        re.compile(r"(?i:address already in use)|EADDRINUSE"),
         (
             "see who holds the port on that host (`ss -ltnp`): a run that was not ended, or another job there",
             "choose another one (MASTER_PORT, `--rdzv-endpoint`); on one host `torchrun --standalone` finds a free one",
