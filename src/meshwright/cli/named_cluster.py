@@ -13,13 +13,14 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     from ..cluster.builders import catalogue_cluster
     from ..cluster.wire import names_file, read_cluster
     from ..hardware import load_catalogue
-    from ..hardware.cards import with_cards
+    from ..hardware.cards import gpus_told, with_cards
 
     if names_file(name):
         if changes or fabric != "flat":
             raise InputError(f"{name}: says itself what its fabric is; expected no --fabric or change of it")
         return read_cluster(name)
     catalogue = with_cards(load_catalogue(), name)
+    gpus = gpus or gpus_told(load_catalogue(), name)
     per_node = round(catalogue.listed_node(name).gpus.number)
     rounded = None if gpus is None else gpus if gpus < per_node else -(-gpus // per_node) * per_node
     return catalogue_cluster(catalogue, name, gpus=rounded, fabric=fabric, **changes)  # type: ignore[arg-type]

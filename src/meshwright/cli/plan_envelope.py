@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
+    from ..hardware.cards import gpus_told
     from ..plan.model_facts import sentence
     from ..plan.targets.envelope import GPUS_FOR_DAYS, envelope
     from ..report.planning import show_envelope
 
     assert given.cluster is not None
+    given = msgspec.structs.replace(given, gpus=given.gpus or gpus_told(catalogue, given.cluster))
     group, unjoined = _nodes(given, catalogue)
     question = _question(given, model, given.gpus or group.gpus)
     result, facts = envelope(question, group), _facts(model, given.seq_len, question.seq_len)

@@ -1,4 +1,4 @@
-"""Machines that the catalogue does not list, told by their accelerators alone: "4xRTX4090", "8xH100"."""
+"""Machines that the catalogue does not list, told by their accelerators alone: "4xRTX4090", "8xH100", "64xH100"."""
 
 import re
 
@@ -9,17 +9,19 @@ from .figures import SourcedFigure
 from .kinds import NodeType
 
 _CARDS = re.compile(
-    r"(?P<count>\d{1,2}) ?[xX*\u00d7] ?(?P<cards>\S.*)|(?P<named>\S.*?) ?[xX*\u00d7] ?(?P<number>\d{1,2})"
+    r"(?P<count>\d{1,6}) ?[xX*\u00d7] ?(?P<cards>\S.*)|(?P<named>\S.*?) ?[xX*\u00d7] ?(?P<number>\d{1,6})"
 )
+PER_MACHINE, MOST_CARDS = 8, 10  # of cards in a host, as is usual; and at most: Supermicro's SYS-420GP-TNR takes ten
 NO_NETWORK = "the network between such machines is not known; `plan --inter RATE` says it, such as 25Gbps"
 
 
 def with_cards(catalogue: Catalogue, name: str) -> Catalogue:
     """Return the catalogue with the machine that `name` tells by a number of accelerators, or as it is for other names.
 
-    Those with links of their own are joined as in the node types that have as many of them, where all these are alike:
-    four of eight behind a switch may have none between them. Else each card has the PCIe link of its data sheet to
-    itself: none is bridged, and the machine has one socket. What joins several such machines no such name tells.
+    Those with links of their own are joined as in the node types that have as many of them, where all these are alike;
+    fewer are a part of such a machine, and more are several of them (`gpus_told`). Else each card has the PCIe link of
+    its data sheet to itself: none is bridged, and the machine has one socket. What joins several such machines no such
+    name tells.
     """
     told = _CARDS.fullmatch(name.strip())
     if told is None or name in catalogue.nodes:
@@ -30,10 +32,11 @@ def with_cards(catalogue: Catalogue, name: str) -> Catalogue:
     inside = _inside(catalogue, key, count, whole_family=is_family(called, key)) if key and count else None
     if inside is None:
         return catalogue
+    here = min(count, round(inside.gpus.number))
     machine = replace(
         inside,
-        title=f"{count} x {catalogue.accelerators[inside.accelerator].title}",
-        gpus=SourcedFigure(value=count, source="assumed", note="told by the name"),
+        title=f"{here} x {catalogue.accelerators[inside.accelerator].title}",
+        gpus=SourcedFigure(value=here, source="assumed", note="told by the name"),
         network=None,
         nics=None,
         no_network=NO_NETWORK,
@@ -41,29 +44,47 @@ def with_cards(catalogue: Catalogue, name: str) -> Catalogue:
         part=True,
         traps=(),
     )
-    return replace(catalogue, nodes={**catalogue.nodes, f"{count}x{key}": machine})
+    return replace(catalogue, nodes={**catalogue.nodes, f"{here}x{key}": machine})
+
+
+def gpus_told(catalogue: Catalogue, name: str) -> int | None:
+    """Return how many accelerators such a name tells where they are more than one machine's; None for other names."""
+    known, told = with_cards(catalogue, name), _CARDS.fullmatch(name.strip())
+    if known is catalogue or told is None:
+        return None
+    count = int(told["count"] or told["number"])
+    return count if count > known.node(name).gpus.number else None
 
 
 def _inside(catalogue: Catalogue, key: str, count: int, *, whole_family: bool) -> NodeType | None:
-    """Return a machine with `count` accelerators, of which only what joins them counts; None where that is unknown.
+    """Return a machine with `count` accelerators, or with the part of them that one holds where they are several.
 
-    `whole_family`: the name may mean any of several sizes ("A100"), which then have to be one.
+    Only what joins them counts; None where that is unknown. `whole_family`: the name may mean any of several sizes
+    ("A100"), which then have to be one.
     """
     accelerator = catalogue.accelerators[key]
     if accelerator.link is None or accelerator.bridged:
+        here = PER_MACHINE if count > MOST_CARDS else count
+        if count % here:
+            return None
+        cards = SourcedFigure(value=here, source="assumed", note="told by the name")
         one_socket = SourcedFigure(value=1, source="assumed", note="one socket")
-        return NodeType(title="", accelerator=key, gpus=one_socket, numa_nodes=one_socket, no_network=NO_NETWORK)
+        return NodeType(title="", accelerator=key, gpus=cards, numa_nodes=one_socket, no_network=NO_NETWORK)
+    if any(card.shown_as == key for card in catalogue.accelerators.values()):  # one of several on a card
+        return None
     family = key.partition("-")[0]
-    boards = [
-        node
-        for node in catalogue.whole_nodes.values()
-        if node.accelerator.partition("-")[0] == family and count in {1, node.gpus.number}
-    ]
-    die = any(card.shown_as == key for card in catalogue.accelerators.values())  # one of several on a card
+    every = [node for node in catalogue.whole_nodes.values() if node.accelerator.partition("-")[0] == family]
+    same = [node for node in every if count in {1, node.gpus.number}]
+    # a part of a switch's machine, or several of them: of a mesh of links a part may have none between its own
+    boards = same or [node for node in every if node.switch and not (count > node.gpus.number and count % _size(node))]
     joined = {(node.switch, node.link, node.mesh, node.fabric) for node in boards}
     sizes = {node.accelerator for node in boards} if whole_family else {key}
     alike = len(joined) == len(sizes) == 1 and not any(node.scale_up_nodes or node.most_nodes for node in boards)
-    return replace(boards[0], accelerator=key) if alike and not die else None
+    return replace(min(boards, key=_size), accelerator=key) if alike else None
+
+
+def _size(node: NodeType) -> int:
+    return round(node.gpus.number)
 
 
 def cards_assumed(catalogue: Catalogue, name: str) -> tuple[str, ...]:
@@ -72,9 +93,22 @@ def cards_assumed(catalogue: Catalogue, name: str) -> tuple[str, ...]:
     if known is catalogue or (machine := known.node(name)).gpus.number == 1:
         return ()
     accelerator = known.accelerators[machine.accelerator]
+    several = gpus_told(catalogue, name)
+    machines = f"{several // _size(machine)} machines of {_size(machine)}; " if several else ""
     if accelerator.link and not accelerator.bridged:
         link = known.switches[machine.switch].title if machine.switch else known.interconnect(accelerator.link).title
-        return (f"{name}: {accelerator.title}, joined by {link} as in all node types of the catalogue that have it",)
+        joined = f"{accelerator.title}, joined by {link} as in all node types of the catalogue that have it"
+        return (f"{name}: {machines}{joined}{_part_of_board(catalogue, machine)}",)
     link = known.interconnect(accelerator.host_link).title
     bridges = ", none of them bridged by NVLink" if accelerator.bridged else ""
-    return (f"{name}: each card has {link} to itself{bridges} (--intra says another; `topo --save` on it reads it)",)
+    own = f"each card has {link} to itself{bridges} (--intra says another; `topo --save` on it reads it)"
+    return (f"{name}: {machines}{own}",)
+
+
+def _part_of_board(catalogue: Catalogue, machine: NodeType) -> str:
+    """Return what is assumed where no whole node type with a network has as few as this machine."""
+    family = machine.accelerator.partition("-")[0]
+    every = [node for node in catalogue.whole_nodes.values() if node.accelerator.partition("-")[0] == family]
+    if any(node.gpus.number <= machine.gpus.number for node in every):
+        return ""
+    return f", of which these are {_size(machine)}; on a board of its own they are linked directly (--intra says how)"

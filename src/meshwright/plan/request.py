@@ -9,7 +9,7 @@ from ..cluster.graph import Cluster, Placement
 from ..errors import InputError
 from ..hardware import Catalogue
 from ..hardware.arithmetic import dies_told, duplex_trap, share_between_peers, without_peers
-from ..hardware.cards import cards_assumed
+from ..hardware.cards import cards_assumed, gpus_told
 from ..layout import Candidate, Layout, Machines, Plan
 from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED, adapter_parameters, check_rank
@@ -82,7 +82,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     cluster = cluster_by_name(
         catalogue,
         request.cluster,
-        request.gpus,
+        request.gpus or gpus_told(catalogue, request.cluster),
         fabric=request.fabric,
         intra_bytes_per_s=request.intra_bytes_per_s,
         inter_bytes_per_s=request.inter_bytes_per_s,

@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
-from meshwright.hardware.cards import cards_assumed, with_cards
+from meshwright.hardware.cards import cards_assumed, gpus_told, with_cards
 from meshwright.plan.clusters.machines import cluster_by_name
 
 
@@ -32,7 +32,9 @@ def test_a_number_of_cards_is_a_machine_with_them(catalogue, name, key, count):
     "name",
     [
         "dgx-h100",
-        "4xH100",
+        "4xMI300X",
+        "12xH100",
+        "12xl40s",
         "8xA100",
         "8xV100",
         "8xmi250x-gcd",
@@ -73,7 +75,28 @@ def test_several_machines_without_a_known_network_need_the_rate_of_one(catalogue
         cluster_by_name(catalogue, name, 4)
 
 
-@pytest.mark.parametrize("name", ["2xA100-80GB", "16xH100"])
-def test_fewer_or_more_than_a_listed_node_has_are_a_number_of_gpus(catalogue, name):
-    with pytest.raises(InputError, match=f"`--gpus {name.partition('x')[0]}` says how many"):
-        cluster_by_name(catalogue, name, None)
+def test_fewer_than_a_listed_node_has_are_a_part_of_it_which_is_said_to_be_assumed(catalogue):
+    told, listed = (cluster_by_name(catalogue, name, None).groups[0] for name in ("4xH100", "dgx-h100"))
+
+    assert (told.gpus, told.switched) == (4, True)
+    assert told.gpu_bandwidth_bytes_per_s == listed.gpu_bandwidth_bytes_per_s
+    assert "of which these are 4; on a board of its own they are linked directly" in cards_assumed(catalogue, "4xH100")[0]
+
+
+@pytest.mark.parametrize("name", ["64xH100", "64xRTX4090"])
+def test_more_than_one_machine_has_are_several_of_them_over_a_network_to_be_said(catalogue, name):
+    joined = cluster_by_name(catalogue, name, gpus_told(catalogue, name), inter_bytes_per_s=50e9)
+
+    assert (joined.num_gpus, joined.num_nodes) == (64, 8)
+    assert "8 machines of 8; " in cards_assumed(catalogue, name)[0]
+    with pytest.raises(InputError, match="8 nodes: the network between such machines is not known"):
+        cluster_by_name(catalogue, name, gpus_told(catalogue, name))
+
+
+def test_a_single_machine_tells_no_number_of_gpus_beside_its_own(catalogue):
+    assert [gpus_told(catalogue, name) for name in ("8xH100", "4xRTX4090", "dgx-h100")] == [None, None, None]
+
+
+def test_a_number_of_cards_that_no_node_type_joins_is_a_number_of_gpus(catalogue):
+    with pytest.raises(InputError, match="`--gpus 4` says how many"):
+        cluster_by_name(catalogue, "4xMI300X", None)
