@@ -53,6 +53,10 @@ SAME = {  # names that mean what one key means, without marks between words
 }
 RANK_BATCH = "localbatchsize"  # torchtitan's, of one data-parallel rank: a micro-batch where no pipeline cuts it
 SHARDS = frozenset({"fsdp", "dpshard", "dpshardsize", "dataparallelsharddegree"})  # ranks that share all states
+# of them, degrees of torch's meshes, where FSDP cuts weights over dp_shard x cp: torchtitan (pytorch/torchtitan:
+# torchtitan/distributed/parallel_dims.py, fsdp_enabled) and Accelerate (huggingface/accelerate:
+# src/accelerate/parallelism_config.py, fsdp_dim_names)
+MESH_SHARDS = SHARDS - {"fsdp"}
 COPIES = frozenset({"dpreplicate", "dpreplicatesize", "dataparallelreplicatedegree"})  # whole copies beside each other
 REST = "-1"  # torchtitan: the ranks that are left
 SWITCH = {"true": "1", "false": "0"}
@@ -139,6 +143,10 @@ def own_values(given: Mapping[str, str], where: str) -> dict[str, str]:
     copies = _whole(told, COPIES, where)
     if copies == REST:
         raise InputError(f"{where}: expected the copies as a number of 1 or more; the ranks that are left share states")
+    over_cp = found.get("cp", "1").strip() not in {"1", ""} and any(name in MESH_SHARDS for name in told)
+    if shards == "1" and over_cp:  # weights are shared by the ranks of a sequence all the same
+        found.setdefault("zero", "3")
+        return found | {"dp": copies or "1"} | ({"replicas": copies} if copies not in {None, "1"} else {})
     if shards is None or shards == "1":
         return found | {"dp": copies or "1"}
     if found.setdefault("zero", "3").strip() in {"0", "1"}:

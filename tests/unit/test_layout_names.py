@@ -66,6 +66,20 @@ def test_what_is_said_twice_or_is_no_number_is_an_error_that_names_it(text, said
         Layout.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ("cp=4,dp_shard=1", "dp=1,cp=4,mbs=1,zero=3"),
+        ("context_parallel_degree=2,data_parallel_shard_degree=1,dp_replicate=2", "dp=2,cp=2,mbs=1,zero=3,replicas=2"),
+        ("cp=4,dp_shard_size=1,zero=2", "dp=1,cp=4,mbs=1,zero=2"),
+        ("tp=4,dp_shard=1", "tp=4,dp=1,mbs=1"),
+        ("cp=4,fsdp=1", "dp=1,cp=4,mbs=1"),
+    ],
+)
+def test_a_mesh_of_one_shard_cuts_weights_over_the_ranks_of_a_sequence(text, own):
+    assert str(Layout.parse(text)) == own
+
+
 def test_conditions_know_the_names_too_and_say_how_shards_are_asked_for():
     assert parse_conditions(["tp_size=2"], [])[0].name == "tp"
     with pytest.raises(InputError, match="say it as dp, replicas and zero"):
