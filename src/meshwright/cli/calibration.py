@@ -25,14 +25,18 @@ def calibration_of(
     from ..plan.analytic import book
     from ..plan.analytic.calibration import is_file
     from ..plan.fitting.calibrate import calibrate_from_runs
+    from ..plan.layouts.stacks import find_stack, stack_named
     from ..plan.validate import known_models
     from ..report.calibration import show_calibration
 
     if stack is not None and is_file(stack):
         raise InputError(f"--stack {stack} and --calibrate: expected one of them")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    found = calibrate_from_runs(runs, catalogue, book(), known_models(), made=today, stack=stack)
-    if stack is not None and found.stack != stack:
+    known = None if stack is None else find_stack(stack)  # else it may be what the table calls a stack of one's own
+    found = calibrate_from_runs(runs, catalogue, book(), known_models(), made=today, stack=known)
+    if stack is not None and known is None and found.family.strip().lower() != stack.strip().lower():
+        stack_named(stack)  # not known to anyone
+    if known is not None and found.stack != known:
         raise InputError(f"--calibrate {runs}: runs of {found.family or found.stack}, not of {stack}")
     show_calibration(console, found)
     return found

@@ -72,7 +72,9 @@ OFTEN = (
 @click.option(
     "--recipe", type=click.Choice(["newest", "none"]), default="newest", help="Of --stack bridge: what it adds."
 )
-@click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
+@click.option(
+    "--calibrate", metavar="RUNS.csv", is_eager=True, help="Measured steps of your own (columns: validate --columns)."
+)
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
 @click.option("--job", metavar="FILE", multiple=True, help="Price what an engine's own files run.")

@@ -120,7 +120,7 @@ def note_of_engine(engine: str | None, stack: str | None) -> None:
 
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     from ..plan.analytic.calibration import is_file, read_calibration
-    from ..plan.layouts.stacks import stack_named
+    from ..plan.layouts.stacks import find_stack, stack_named
 
     if value is None or context.resilient_parsing:
         return value
@@ -130,6 +130,8 @@ def _named(context: click.Context, option: click.Parameter, value: str | None) -
     if is_file(value):
         read_calibration(value)
         return value
+    if context.params.get("calibrate") and find_stack(value) is None:
+        return value  # what the table of runs may call one's own
     return stack_named(value)
 
 

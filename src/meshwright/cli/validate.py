@@ -54,7 +54,9 @@ WORST_SHOWN = 10
 @click.option("--model", metavar="NAME", help="The model, if its files lack it.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences a step, if they lack it.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens a sequence, if they lack it.")
-@click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own: they narrow what is predicted.")
+@click.option(
+    "--calibrate", metavar="RUNS.csv", is_eager=True, help="Measured steps of your own: they narrow what is predicted."
+)
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @stack_option("Of rows that name none, or what --save wrote.")
 @click.option("--columns", is_flag=True, help="List the columns of a table and what they mean.")

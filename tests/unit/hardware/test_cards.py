@@ -80,7 +80,9 @@ def test_fewer_than_a_listed_node_has_are_a_part_of_it_which_is_said_to_be_assum
 
     assert (told.gpus, told.switched) == (4, True)
     assert told.gpu_bandwidth_bytes_per_s == listed.gpu_bandwidth_bytes_per_s
-    assert "of which these are 4; on a board of its own they are linked directly" in cards_assumed(catalogue, "4xH100")[0]
+    assert (
+        "of which these are 4; on a board of its own they are linked directly" in cards_assumed(catalogue, "4xH100")[0]
+    )
 
 
 @pytest.mark.parametrize("name", ["64xH100", "64xRTX4090"])

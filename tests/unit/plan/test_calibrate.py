@@ -278,6 +278,15 @@ def test_a_file_of_other_constants_is_in_doubt(capsys, mine, tmp_path):
     assert old["error_band"] == pytest.approx(fresh["error_band"] + 0.1)
 
 
+@pytest.mark.parametrize("name", ["house", "House"])
+def test_the_stack_may_be_named_as_the_table_of_runs_names_it(capsys, mine, name):
+    named, unnamed = (
+        priced(capsys, "--cluster", "dgx-h100", "--calibrate", mine[0], *more) for more in (("--stack", name), ())
+    )
+
+    assert named == unnamed
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -288,6 +297,11 @@ def test_a_file_of_other_constants_is_in_doubt(capsys, mine, tmp_path):
             [*PLAN, "--cluster", "dgx-h100", "--stack", "bridge", "--calibrate", "{table}"],
             "runs of house, not of bridge",
         ),
+        (
+            [*PLAN, "--calibrate", "{table}", "--cluster", "dgx-h100", "--stack", "hut"],
+            "--stack hut: no such stack",
+        ),
+        ([*PLAN, "--cluster", "dgx-h100", "--stack", "house"], "--stack house: no such stack"),
         (["validate", "--calibrate", "{table}", "--save", "x.yaml"], "expected a name that ends in .json"),
         (["validate", "--calibrate", "nowhere.csv"], "nowhere.csv: no such file"),
     ],
