@@ -5,7 +5,7 @@ decoders    how those are read
 hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, cross_attention,
             conformers, wav2vec, token_pooling, perceiver, decoders_of_2026;
             pattern: which layer is which
-others      keys of their own; encoders of text; pairs of an encoder and a decoder;
+others      keys of their own; encoders of text; pairs of an encoder and a decoder; mpt: keys of MPT's own code;
             speech_to_text: pairs whose encoder reads sound
 classes     types that are read by the class a file names: contrastive (texts beside images), masked (what is hidden of
             images and videos), series of numbers; images: encoders of patches; towers: what all of them are made of

@@ -1,8 +1,7 @@
 """Model types with keys or layers of their own: older decoders, encoders, and pairs of both."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -11,6 +10,7 @@ from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
 from .encoders import convbert_layer, deberta_v2, esm, nomic_bert, roformer
 from .images import Sight, beit, dinov2, dinov3, image_encoder
+from .mpt import mpt
 from .pairs import (
     BOTH_SIDES,
     gated_as_t5,
@@ -100,48 +100,6 @@ def gpt_neox_japanese(c: ConfigReader) -> Architecture:
     layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=4 * hidden)
     last = msgspec.structs.replace(layer, small=5 * hidden)
     return made(c, Traits(layer_norm=True, tied=True), [layer] * (c.layers() - 1) + [last])
-
-
-def mpt(c: ConfigReader) -> Architecture:
-    """Return MPT: keys of the attention in an object of their own."""
-    hidden, inside = c.whole("hidden_size"), c.part("attn_config")
-    if not c.flag("no_bias", default=True):
-        raise ValueError("no_bias: expected true")
-    heads = c.whole("num_attention_heads")
-    head_dim, kv_heads = even(hidden, heads), _kv_heads_of_mpt(c, inside, heads)
-    if (factor := c.value("expansion_ratio", 4)) != 4:
-        raise ValueError(
-            f"expansion_ratio: expected 4, which the library's class takes whatever it says, got {factor!r}"
-        )
-    if inside.get("qk_ln") or inside.get("qk_gn"):
-        raise ValueError("attn_config.qk_ln, qk_gn: expected false: norms of queries and keys are not counted")
-    network = c.part("ffn_config")
-    if network.get("ffn_type", "mptmlp") != "mptmlp" or network.get("ffn_hidden_size"):
-        raise ValueError(f"ffn_config: expected ffn_type mptmlp and no ffn_hidden_size, got {dict(network)}")
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
-    alibi = bool(inside.get("alibi", True))
-    if c.value("embedding_fraction", 1.0) != 1.0:
-        raise ValueError("embedding_fraction: expected 1.0")
-    c.skip("learned_pos_emb", "emb_pdrop", "logit_scale", "init_device", "init_config", "verbose")
-    layer = LayerKind(mixer=mixer, network=Dense(width=4 * hidden, gated=False), small=2 * hidden)
-    return made(c, Traits(tied=True, positions="alibi" if alibi else "rotary"), [layer] * c.layers(), norm="rms")
-
-
-OWN_HEADS = "attn_config: {words}, {count} key-value heads, as MPT's own code has them; the library's class has {heads}"
-
-
-def _kv_heads_of_mpt(c: ConfigReader, inside: Mapping[str, Any], heads: int) -> int:
-    """Return the key-value heads of MPT's own code (mosaicml/llm-foundry:llmfoundry/models/layers/attention.py)."""
-    words, said = inside.get("attn_type", "multihead_attention"), inside.get("kv_n_heads")
-    found = {"multihead_attention": heads, "multiquery_attention": 1, "grouped_query_attention": said}
-    if words not in found:
-        raise ValueError(f"attn_config.attn_type: expected one of {', '.join(found)}, got {words!r}")
-    count = found[words]
-    if type(count) is not int or count < 1 or heads % count or said not in (None, count):
-        raise ValueError(f"attn_config.kv_n_heads: expected those of {words} with {heads} heads, got {said!r}")
-    if count != heads:
-        c.assumed.append(OWN_HEADS.format(words=words, count=count, heads=heads))
-    return count
 
 
 def gpt_bigcode(c: ConfigReader) -> Architecture:

@@ -85,6 +85,28 @@ def test_heads_of_mpts_own_code_are_counted_and_told(attention, kv_heads):
     assert any("as MPT's own code has them" in told for told in found.assumed) == (kv_heads != 8)
 
 
+def test_biases_and_positions_of_mpts_own_code_are_counted_and_told():
+    plain = MPT | {"max_seq_len": 128}
+    biased = architecture_of(plain | {"no_bias": False})
+    with_table = architecture_of(plain | {"attn_config": {"alibi": False}})
+
+    # of qkv, output, up, down and two norms; the last norm
+    assert biased.architecture.parameters - parameters(plain) == 2 * (3 + 1 + 4 + 1 + 2) * 256 + 256
+    assert with_table.architecture.parameters - parameters(plain) == 128 * 256
+    assert any(told.startswith("no_bias: biases, as MPT's own code") for told in biased.assumed)
+    assert any(told.startswith("learned_pos_emb: a table of positions") for told in with_table.assumed)
+
+
+def test_an_mpt_with_rotations_or_without_positions_has_no_table():
+    for attention, table in (
+        ({"alibi": False, "rope": True}, True),
+        ({"alibi": False}, False),
+        ({"alibi": True}, True),
+    ):
+        config = MPT | {"max_seq_len": 128, "attn_config": attention, "learned_pos_emb": table}
+        assert parameters(config) == parameters(MPT | {"max_seq_len": 128})
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
