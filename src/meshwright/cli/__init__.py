@@ -47,11 +47,20 @@ _MACHINES_END = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.E
 # options of other tools, by the option of ours that says the same
 CALLED = {
     "--cluster": {"accelerator", "device", "gpu", "gpu-model", "gpu-name", "gpu-type", "instance-type", "machine"},
-    "--layout": {"dp", "ep", "cp", "mbs", "micro-batch-size", "pp", "recompute", "tp", "zero", "zero-stage"},
+    "--layout": {"dp", "ep", "cp", "mbs", "pp", "recompute", "tp", "zero"},  # and what `layout_names` has
+    "--global-batch": {"batch-size", "gbs", "global-batch-size", "total-batch-size", "train-batch-size"},
+    "--seq-len": {"block-size", "context-length", "max-length", "max-seq-len", "max-seq-length", "seq-length"}
+    | {"sequence-length", "seqlen"},
+    "--gpus": {"num-gpus", "n-gpus", "ngpus", "world-size"},
+    "--precision": {"amp", "bf16", "dtype", "fp16", "fp8", "mixed-precision", "torch-dtype"},
 }
 SAYS = {
     "--cluster": "says the machines: a node type, such as dgx-h100, or accelerators by their number, such as 8xH100",
     "--layout": 'says how a step is split, such as "tp=8,dp=4,mbs=1,zero=1,recompute=full"',
+    "--global-batch": "says the sequences of a step, over all GPUs",
+    "--seq-len": "says the tokens of a sequence",
+    "--gpus": "says how many there are in all",
+    "--precision": "says what products run in, such as bf16 or fp8",
 }
 
 
@@ -163,10 +172,14 @@ def _with_nearest(error: click.ClickException) -> str:
 
 def _with_meant(error: click.NoSuchOption, known: Collection[str]) -> str:
     """Return what an error says of an unknown option, with the one of a command that other tools call so."""
-    meant = next((ours for ours, theirs in CALLED.items() if error.option_name.removeprefix("--") in theirs), None)
+    from ..layout_names import is_key, own_name
+
+    name = error.option_name.removeprefix("--").replace("_", "-")
+    meant = next((ours for ours, theirs in CALLED.items() if name in theirs), "--layout" if is_key(name) else None)
     if meant is None or meant not in known:
         return error.format_message()
-    return f"{error.message} {meant} {SAYS[meant]}"
+    key = own_name(name) if meant == "--layout" else None
+    return f"{error.message} {meant} {SAYS[meant]}{f': here {key}' if key else ''}"
 
 
 def _fail(message: str, code: int) -> int:

@@ -70,6 +70,11 @@ def test_the_command_line_says_so_too(capsys):
     [
         ("--accelerator h100", "--cluster says the machines: a node type"),
         ("--tp 8", "--layout says how a step is split"),
+        ("--tensor-model-parallel-size 2", 'such as "tp=8,dp=4,mbs=1,zero=1,recompute=full": here tp'),
+        ("--dp_shard 8", "--layout says how a step is split"),
+        ("--global-batch-size 128", "--global-batch says the sequences of a step"),
+        ("--seq-length 4096", "--seq-len says the tokens of a sequence"),
+        ("--bf16", "--precision says what products run in"),
     ],
 )
 def test_an_option_that_other_tools_have_is_answered_with_ours(capsys, words, told):

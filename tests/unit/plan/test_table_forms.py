@@ -148,6 +148,24 @@ def test_a_line_with_fewer_cells_than_columns_is_not_priced(tmp_path):
     assert cut.run is None
 
 
+def test_a_line_that_lacks_a_cell_in_its_middle_is_told_to_be_one_short(tmp_path):
+    head, line = table(without("step_time_s", step_time_s="116.25")).splitlines()
+    cells = line.split(",")
+    shifted = ",".join(cells[:4] + cells[5:])
+
+    *_, cut = rows(tmp_path, "\n".join((head, line, shifted)))
+    assert cut.run is None
+    assert cut.reason.startswith("1 cell fewer than the table has columns; if the last are missing, ")
+
+    *_, unmeasured = rows(tmp_path, "\n".join((head, line, ",".join(cells[:-1]))))
+    assert unmeasured.run is not None
+
+
+def test_only_the_columns_that_a_table_lacks_are_named(tmp_path):
+    with pytest.raises(InputError, match=r"with the column gpu in its first line; it has .*num_gpus"):
+        rows(tmp_path, table(without("gpu")))
+
+
 def test_a_line_may_end_before_cells_of_measurements_and_notes(tmp_path):
     cells = without("step_time_s", step_time_s="116.25", notes="")
 

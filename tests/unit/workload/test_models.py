@@ -202,6 +202,15 @@ def test_a_missing_file_is_named():
         load_model("nowhere.json")
 
 
+def test_a_folder_of_an_adapter_is_named_as_one_with_the_model_beneath_it(tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "gpt2", "r": 4}')
+
+    with pytest.raises(InputError, match="this is an adapter, peft_type LORA; give --model gpt2, .* --lora-rank 4"):
+        load_model(str(tmp_path))
+    with pytest.raises(InputError, match=r"config\.json: no such file"):
+        load_model(str(tmp_path.parent))
+
+
 def test_a_convolutional_model_has_no_layouts_to_plan_and_its_size_is_said():
     with pytest.raises(InputError, match=r"0.02556 B parameters, 8.178 GFLOP forward .*give --mfu"):
         _ = load_model("resnet50").architecture

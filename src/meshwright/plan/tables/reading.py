@@ -60,10 +60,14 @@ PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
 
 
 class TableLine(NamedTuple):
-    """A line of a table: its cells by column, None where the line ends before, and why it cannot be read, if so."""
+    """A line of a table: its cells by column, None where the line ends before, and why it cannot be read, if so.
+
+    `ends`: how many cells it lacks of those that may be left out at its end.
+    """
 
     cells: dict[str, str | None]
     fault: str
+    ends: int = 0
 
 
 class RunTable(NamedTuple):
@@ -85,7 +89,8 @@ def read_table(path: str | Path) -> RunTable:
     for row in rows:
         cells: dict[str, str | None] = dict.fromkeys(names[len(row) :])
         cells |= {name: _with_unit(cell, unit) for (name, unit), cell in zip(columns, row, strict=False)}
-        found.append(TableLine(cells, _miscounted(len(row), names, barred=barred)))
+        fault = _miscounted(len(row), names, barred=barred)
+        found.append(TableLine(cells, fault, 0 if fault else max(0, len(names) - len(row))))
     for name in MEASURED.keys() & set(names):
         column = with_decimal_point([line.cells[name] or "" for line in found])
         for line, cell in zip(found, column, strict=True):

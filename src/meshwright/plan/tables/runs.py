@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...hardware import Accelerator, Catalogue, NodeType
 from ...hardware.arithmetic import dies_told, gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ...layout import Layout
-from ...units import format_time
+from ...units import counted, format_time
 from ...workload.adapters import adapted_flops_per_token
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN, conventions_of
@@ -146,10 +146,12 @@ def read_rows(
     """
     book = msgspec.structs.replace(known, stacks={k: known.stacks[k] for k in STRANGERS}) if strangers else known
     names, lines = read_table(path)
-    if not {"gpu", "num_gpus"} <= set(names):
+    lacks = [name for name in ("gpu", "num_gpus") if name not in names]
+    if lacks:
         hints = "".join(f"; {name}: {hint}" for name, hint in unread(names).items() if hint)
         told = f"; it has {', '.join(filter(None, names))}{hints}" if len(names) > 1 else ""
-        raise InputError(f"{path}: expected a table with the columns gpu and num_gpus in its first line{told}")
+        columns = f"column{'s' if len(lacks) > 1 else ''} {' and '.join(lacks)}"
+        raise InputError(f"{path}: expected a table with the {columns} in its first line{told}")
     folder = Path(path).parent
     if default is not None:
         for line in lines:
@@ -180,6 +182,9 @@ def _row(
         run = _run(name, family, with_layout(cells), catalogue, known, models, folder)
     except InputError as error:
         reason = str(error)
+        if line.ends:  # the cells that are there may stand under other columns than their own
+            short = counted(line.ends, "cell")
+            reason = f"{short} fewer than the table has columns; if the last are missing, {reason}"
     unreadable: list[str] = []
     measured_s, contradiction = _measured_step_s(cells, run, unreadable)
     return RunRow(

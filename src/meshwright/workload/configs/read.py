@@ -302,9 +302,9 @@ def _instead_of_type(config: Mapping[str, Any]) -> str:
 def _of_adapter(config: Mapping[str, Any]) -> str:
     """Return what to plan in place of an adapter's own file: the model beneath it, with adapters of its rank."""
     base, rank, kind = config.get("base_model_name_or_path"), config.get("r"), config["peft_type"]
-    under = f"{base}, the model beneath it" if isinstance(base, str) and base else "the model beneath it"
+    under = base if isinstance(base, str) and base else "the model beneath it"
     option = f" with --lora-rank {rank}" if kind == "LORA" and type(rank) is int and rank > 0 else ""
-    return f"this is the file of an adapter, peft_type {kind}; take the config.json of {under},{option}".rstrip(",")
+    return f"this is an adapter, peft_type {kind}; give --model {under}, or its config.json,{option}".rstrip(",")
 
 
 def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unknown: bool) -> None:

@@ -124,7 +124,7 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
         if known is None and path.is_file():
             raise InputError(f"{text}: {NO_CONFIG}")
         return _of_catalogue(known or text)
-    file = path / "config.json" if path.is_dir() else path
+    file = _config_in(path) if path.is_dir() else path
     data = _read(file)
     if isinstance(data.get("config"), Mapping):  # the form of the catalogue
         found = convert(data, ModelEntry, where=str(file))
@@ -132,6 +132,13 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
         return msgspec.structs.replace(model, source=str(file))
     name = Path(os.path.abspath(file)).parent.name if file.stem == "config" else file.stem
     return _of_config(data, name, str(file), allow_unknown=allow_unknown)
+
+
+def _config_in(folder: Path) -> Path:
+    """Return the config.json of a folder, or a file in its place from which is told what else the folder holds."""
+    beside = (folder / name for name in ("adapter_config.json", "model_index.json", "params.json"))
+    own = folder / "config.json"
+    return own if own.exists() else next((file for file in beside if file.exists()), own)
 
 
 @functools.cache

@@ -490,9 +490,9 @@ def test_a_size_that_only_the_model_type_assumes_is_named_as_missing_where_other
 def test_the_file_of_an_adapter_is_named_as_one_with_the_model_and_the_rank_to_plan():
     adapter = {"peft_type": "LORA", "base_model_name_or_path": "some/Model-7B", "r": 16, "task_type": "CAUSAL_LM"}
 
-    with pytest.raises(InputError, match="adapter, peft_type LORA; take the config.json of some/Model-7B, .*-rank 16"):
+    with pytest.raises(InputError, match="adapter, peft_type LORA; give --model some/Model-7B, .*-rank 16"):
         architecture_of(adapter)
-    with pytest.raises(InputError, match="peft_type IA3; take the config.json of the model beneath it\\)"):
+    with pytest.raises(InputError, match="peft_type IA3; give --model the model beneath it, or its config.json\\)"):
         architecture_of({"peft_type": "IA3"})
 
 
