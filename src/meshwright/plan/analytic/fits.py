@@ -7,7 +7,7 @@ import numpy as np
 
 from ...hardware import load_catalogue
 from ...layout import FITS, Fits
-from ...workload.conventions import OWN
+from ...workload.conventions import HALF_BYTES, OWN, conventions_of
 from .coefficients import STRANGERS, Book
 from .quantities import Number
 
@@ -30,6 +30,7 @@ class MemoryTrust(NamedTuple):
     given_back: Number  # of split blocks, what counts as free
     spared_states: Number = 0.0  # of gradients, moments and master copies, what may not be there
     spared_logits: Number = 0.0  # of logits likewise
+    kept_gradients: Number = 0.0  # of gradients, what is there beside all moments at least: two bytes an element
 
 
 SEEN = MemoryTrust(ABOVE, BAND, GIVEN_BACK)
@@ -82,8 +83,8 @@ def fit_verdicts(needed: Needed, capacity_bytes: Number, trust: MemoryTrust) -> 
 
     It fits where live tensors and what is left of the split blocks do, at the far end of the band: an allocator that
     runs short gives blocks back and tries again. It does not where the live tensors alone do not, at the near end and
-    without what may not be there; the near end is never below weights, moments and master copies, whose bytes are a
-    count: what a prediction may be too high by lies in gradients, activations and what runs beside them.
+    without what may not be there; the near end is never below weights, moments, master copies and gradients in half
+    precision, whose bytes are a count: what a prediction may be too high by lies in activations and what runs beside.
     """
     beside = needed.card_bytes - needed.reserved_bytes
     split = needed.reserved_bytes - needed.allocated_bytes
@@ -92,6 +93,7 @@ def fit_verdicts(needed: Needed, capacity_bytes: Number, trust: MemoryTrust) -> 
     spared = spared + trust.spared_logits * needed.logits_bytes + needed.update_bytes
     least = np.minimum(needed.allocated_bytes * (1.0 - trust.below), needed.allocated_bytes - spared)
     kept = needed.parameters_bytes + (1.0 - trust.spared_states) * needed.optimizer_bytes
+    kept = kept + np.minimum(1.0 - trust.spared_states, trust.kept_gradients) * needed.gradients_bytes
     least = np.maximum(least, kept) + beside
     return np.where(most <= capacity_bytes, SURE, np.where(least <= capacity_bytes, DOUBTFUL, OVER))
 
@@ -107,9 +109,12 @@ def memory_trust(known: Book, stack: str) -> MemoryTrust:
     That is peaks of its engine, or published runs of its own; of our own engine what autograd keeps on CPUs
     (tests/unit/plan/analytic/test_own_memory.py).
     """
+    gradient_bytes = conventions_of(known.described(stack)).held_gradient_bytes
+    kept = np.minimum(1.0, HALF_BYTES / np.maximum(gradient_bytes, HALF_BYTES))
     if stack == OWN:
-        return HELD_ON_CPUS
-    return SEEN if known.engine(stack) in PEAKS_OF or known.fitted(stack) in known.errors else UNSEEN
+        return HELD_ON_CPUS._replace(kept_gradients=kept)
+    seen = known.engine(stack) in PEAKS_OF or known.fitted(stack) in known.errors
+    return (SEEN if seen else UNSEEN)._replace(kept_gradients=kept)
 
 
 def in_pipelines(trust: MemoryTrust, known: Book, stack: str, pp: Number) -> MemoryTrust:

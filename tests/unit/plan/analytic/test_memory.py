@@ -176,9 +176,9 @@ def test_the_verdict_on_a_stack_that_nobody_measured_doubts_by_what_stacks_left_
     assert said("bridge", least * 1.001) == "does not fit"
 
 
-def test_weights_and_moments_that_do_not_fit_are_no_doubt_of_a_stack_that_nobody_measured():
+def test_weights_moments_and_gradients_that_do_not_fit_are_no_doubt_of_a_stack_that_nobody_measured():
     prices = priced(Layout(dp=8, recompute="full"), stack="deepspeed")
-    least = float(prices.parameters_bytes[0] + prices.optimizer_bytes[0])
+    least = float(prices.parameters_bytes[0] + prices.optimizer_bytes[0] + prices.gradients_bytes[0])
     beside = float(prices.card_bytes[0] - prices.reserved_bytes[0])
     assert least > prices.allocated_bytes[0] * (1 - UNSEEN_BAND)
 
@@ -186,6 +186,11 @@ def test_weights_and_moments_that_do_not_fit_are_no_doubt_of_a_stack_that_nobody
         return word(fit_verdicts(prices, capacity, memory_trust(book(), "deepspeed"))[0])
 
     assert [said((least + beside) * share) for share in (1.001, 0.999)] == ["may not", "does not fit"]
+
+
+def test_gradients_in_single_precision_may_be_half_of_what_is_predicted():
+    assert memory_trust(book(), "deepspeed").kept_gradients == 1.0
+    assert memory_trust(book(), "trl").kept_gradients == 0.5
 
 
 def test_our_own_engine_fits_where_all_that_the_allocator_holds_does_since_no_gpu_showed_what_it_gives_back():
