@@ -19,8 +19,9 @@ from ...workload.conventions import HALF_BYTES, OWN, SINGLE_BYTES, conventions_o
 from ...workload.recomputed import away_number, results_number
 from .calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
 from .cautions import cautions, torus_doubts, widened
-from .coefficients import GENERIC, STRANGERS, Coefficients, book, coefficients
+from .coefficients import GENERIC, STRANGERS, Book, Coefficients, book, coefficients
 from .conditions import LayoutCondition
+from .dispatch import WAITS, doubt_of, is_unsaid
 from .factors import adjusted, sensitivity
 from .fits import OVER, MemoryTrust, as_said, fit_verdicts, in_pipelines, memory_trust, surely_over
 from .fitted_range import origin
@@ -282,6 +283,19 @@ def _narrowed(setting: Setting, layout: Layout, band: float) -> float:
     return float(found)
 
 
+def _dispatch_doubt(setting: Setting, layout: Layout, known: Book, step_s: float) -> tuple[tuple[str, ...], float]:
+    """Return a doubt about the dispatcher of a layout's experts, and what of a step it may cost.
+
+    The user's own runs end it.
+    """
+    told = setting.routed_once or setting.measured
+    if told or not is_unsaid(known, setting.stack, setting.architecture, layout, setting.traits):
+        return (), 0.0
+    grid = Grid.of([layout])
+    own, waiting = (step_times_s(one, grid)[0] for one in (setting, replace(setting, traits=(*setting.traits, WAITS))))
+    return doubt_of(step_s, step_s * float(waiting / own))
+
+
 def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout) -> Performance:
     """Return the prediction of one layout as the struct that measurements use too; doubts widen its band."""
     known = book()
@@ -302,6 +316,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
     doubts = (*doubts, *torus_doubts(setting.cluster.fabric or Fabric()))
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
+    waiting, missed = _dispatch_doubt(setting, layout, known, float(prices.step_time_s[index]))
     band = known.band(setting.stack, experts=setting.architecture.experts)
     unmodelled = NOT_MODELLED + (OWN_NOT_MODELLED if setting.stack == OWN else ())
     unmodelled += (GRAPHS,) if known.engine(setting.stack) in GRAPHED else ()
@@ -322,8 +337,8 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / float(machine_of(setting).peak),
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
-        error_band=widened(_narrowed(setting, layout, band), doubts),
-        not_modelled=(*unmodelled, *doubts),
+        error_band=widened(_narrowed(setting, layout, band), doubts) + missed,
+        not_modelled=(*unmodelled, *doubts, *waiting),
         calibration=origins(setting),
     )
 

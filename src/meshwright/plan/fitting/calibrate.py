@@ -151,6 +151,7 @@ def inputs_digest(run: Run) -> str:
     """Return a digest of what was run: equal for rows that differ in nothing but their name and their measurement."""
     same = replace(run, id="", assumed=())
     built = msgspec.to_builtins(same) | {"architecture": same.architecture.told()}
+    del built["sourced"]
     return hashlib.sha256(msgspec.json.encode(built)).hexdigest()[:16]
 
 

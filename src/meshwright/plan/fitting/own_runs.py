@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
+from ...hardware import load_catalogue
 from ..analytic.calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
 from ..analytic.cautions import cautions, widened
 from ..analytic.coefficients import Book
+from ..analytic.dispatch import WAITS, doubt_of, is_unsaid
 from ..analytic.factors import FACTORS
 from ..analytic.fitted_range import origin
 from ..analytic.quantities import Array
-from ..tables.batch import Batch
+from ..tables.batch import Batch, batch_of, step_of
 from ..tables.runs import Run, band_of, run_host_doubts
 from .calibrate import NOISE, inputs_digest, sensitivity_of
 
@@ -48,7 +51,10 @@ class OwnCalibration:
             _origin(run, known, calibration, names, left_out=own is not None)
             for run, names, own in zip(runs, applied, owns, strict=True)
         ]
-        return cls(factors, [widened(float(b), d) for b, d in zip(bands, doubts, strict=True)], doubts, origins)
+        waiting = _dispatch_doubts(runs, batch, known, applied)
+        told = [(*some, *more) for some, (more, _) in zip(doubts, waiting, strict=True)]
+        whole = [widened(float(b), d) + w for b, d, (_, w) in zip(bands, doubts, waiting, strict=True)]
+        return cls(factors, whole, told, origins)
 
 
 def _origin(run: Run, known: Book, calibration: Calibration | None, applied: Sequence[str], *, left_out: bool) -> str:
@@ -73,6 +79,29 @@ def _doubts(run: Run, known: Book, calibration: Calibration | None, applied: Seq
         precision=run.precision, seq_len=run.seq_len,
     )  # fmt: skip
     return (*found, *run_host_doubts(run, known))
+
+
+def _dispatch_doubts(
+    runs: Sequence[Run], batch: Batch, known: Book, applied: Sequence[Sequence[str]]
+) -> list[tuple[tuple[str, ...], float]]:
+    """Return for each run a doubt about the dispatcher of its experts, and what of its step that may cost.
+
+    A row with a source is of a release, from which the traits of its stack tell what it had.
+    """
+    found: list[tuple[tuple[str, ...], float]] = [((), 0.0)] * len(runs)
+    open_ones = [
+        place
+        for place, run in enumerate(runs)
+        if not (run.sourced or applied[place]) and is_unsaid(known, run.stack, run.architecture, run.layout, run.traits)
+    ]
+    if not open_ones:
+        return found
+    waits = [msgspec.structs.replace(runs[place], traits=(*runs[place].traits, WAITS)) for place in open_ones]
+    own_s = np.asarray(step_of(batch, known.values).total_s)[open_ones]
+    waiting_s = np.asarray(step_of(batch_of(waits, load_catalogue(), known), known.values).total_s)
+    for place, own, waiting in zip(open_ones, own_s, waiting_s, strict=True):
+        found[place] = doubt_of(float(own), float(waiting))
+    return found
 
 
 def _bands(

@@ -66,6 +66,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     precision: str
     traits: tuple[str, ...] = ()
     facts: dict[str, float | str] = {}  # roles of the cost model that the row itself settles
+    sourced: bool = False  # the row says where it is from, and so of which release
     assumed: tuple[str, ...] = ()
 
 
@@ -272,6 +273,7 @@ def _run(
         precision=precision,
         traits=traits,
         facts=facts,
+        sourced=not is_empty(cells.get("source", "")),
         assumed=tuple(assumed),
     )
 

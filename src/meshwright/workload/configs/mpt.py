@@ -1,7 +1,7 @@
 """Files of MPT, whose own code (mosaicml/llm-foundry) reads keys that the library's class passes over."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, LayerKind
@@ -43,7 +43,7 @@ def _biases_of_mpt(c: ConfigReader, hidden: int, kv_width: int) -> int:
     return (hidden + 2 * kv_width) + hidden + 4 * hidden + hidden + 2 * hidden
 
 
-def _positions_of_mpt(c: ConfigReader, inside: Mapping[str, Any]) -> str:
+def _positions_of_mpt(c: ConfigReader, inside: Mapping[str, Any]) -> Literal["learned", "rotary", "alibi", "none"]:
     """Return the positions of MPT's own code (llmfoundry/models/mpt/configuration_mpt.py): a table where nothing else
     tells them.
     """
