@@ -127,6 +127,7 @@ def show_memory(console: Console, row: PricedLayout) -> None:
     """Print what a layout needs beside what the card has."""
     needs = [format_bytes(row.terms[f"{name}_bytes"]) for name in ("allocated", "reserved", "card")]
     lacks = row.memory_band_lacks and f": {row.memory_band_lacks}"
+    lacks += row.memory_otherwise and f"; {row.memory_otherwise}"
     console.print(
         f"memory: it {fits_text(row)}: {needs[0]} allocated, {needs[1]} reserved, {needs[2]} on the card, of "
         f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {row.memory_band:.0%}{lacks}"

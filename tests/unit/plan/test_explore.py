@@ -15,8 +15,8 @@ from meshwright.plan.analytic.price import states_too_large, verdicts_in
 from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.layouts.legality import illegal
 from meshwright.plan.layouts.space import in_every_order
-from meshwright.plan.search.explore import explore, price_all, space_of
-from meshwright.units import parse_time
+from meshwright.plan.search.explore import explore, price_all, row_of, space_of
+from meshwright.units import format_bytes, parse_time
 from meshwright.workload.models import load_model
 
 
@@ -198,3 +198,16 @@ def test_an_impossible_batch_names_the_rules():
         InputError, match=r"of 80 ways to factor the ranks, .*10 because dp does not divide the global batch"
     ):
         explore(setting("bloom-176b", gpus=251 * 8, global_batch=1, seq_len=2047))
+
+
+def test_what_all_logits_at_once_need_is_told_where_a_stack_has_parts_of_them_today():
+    given = setting(cluster="dgx-h100", gpus=8, global_batch=16, seq_len=8192, stack="torchtitan")
+    grid = Grid.of([Layout(dp=8, mbs=2, zero=3, recompute="selective")])
+
+    open_one, whole = (
+        row_of(case, grid, price_layouts(case, grid), 0) for case in (given, replace(given, loss="whole"))
+    )
+
+    needs = format_bytes(whole.terms["card_bytes"])
+    assert open_one.memory_otherwise == f"with all logits at once (--loss whole) {needs} on the card"
+    assert whole.memory_otherwise == ""

@@ -15,14 +15,22 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from ...errors import InputError
-from ...layout import OFFLOADS
+from ...layout import OFFLOADS, Layout
 from ...mesh import NEAREST
 from ...units import counted, format_bytes
 from ...workload.conventions import OWN
 from ..analytic import Grid, Setting, StepPrices, book, performance, price_layouts
 from ..analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis, word
 from ..analytic.memory import MemoryTerms
-from ..analytic.price import machine_of, memory_of_layouts, node_group_of, states_too_large, step_times_s, verdicts_in
+from ..analytic.price import (
+    coefficients_of,
+    machine_of,
+    memory_of_layouts,
+    node_group_of,
+    states_too_large,
+    step_times_s,
+    verdicts_in,
+)
 from ..analytic.quantities import Array, take_rows
 from ..layouts.filters import can_run, in_its_orders, limits_unknown, narrowed_search
 from ..layouts.space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
@@ -273,8 +281,23 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         host_capacity_bytes=float(machine.host_memory_bytes),
         memory_band=band,
         memory_band_lacks=lacks,
+        memory_otherwise=_with_all_logits(setting, layout, prices, index, band),
         note=note,
     )
+
+
+def _with_all_logits(setting: Setting, layout: Layout, prices: StepPrices, index: int, band: float) -> str:
+    """Return what a layout needs with all logits at once, of a stack that has parts of them today, if nothing says it.
+
+    "" where that is within the band.
+    """
+    c = coefficients_of(setting)
+    if setting.loss or not setting.architecture.embeds or not (c.loss_chunks > 1 or c.loss_rows):
+        return ""
+    whole = float(memory_of_layouts(replace(setting, loss="whole"), Grid.of([layout])).card_bytes[0])
+    if whole <= float(prices.card_bytes[index]) * (1.0 + band):
+        return ""
+    return f"with all logits at once (--loss whole) {format_bytes(whole)} on the card"
 
 
 def plain_data_parallel(setting: Setting) -> PricedLayout:

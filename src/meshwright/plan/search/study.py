@@ -31,6 +31,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     host_capacity_bytes: float = math.inf  # one GPU's share of its host's memory, where the catalogue knows it
     memory_band: float = 0.0  # relative error that `terms`' bytes are held to lie within
     memory_band_lacks: str = ""  # what was not measured for it
+    memory_otherwise: str = ""  # what is needed where an assumption does not hold that is worth more than the band
     simulated_s: float | None = None  # the step in the event simulator, where it was refined
     note: str = ""
 
