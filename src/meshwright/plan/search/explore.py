@@ -294,7 +294,7 @@ def _with_all_logits(setting: Setting, layout: Layout, prices: StepPrices, index
     c = coefficients_of(setting)
     if setting.loss or not setting.architecture.embeds or not (c.loss_chunks > 1 or c.loss_rows):
         return ""
-    whole = float(memory_of_layouts(replace(setting, loss="whole"), Grid.of([layout])).card_bytes[0])
+    whole = float(np.max(memory_of_layouts(replace(setting, loss="whole"), Grid.of([layout])).card_bytes))
     if whole <= float(prices.card_bytes[index]) * (1.0 + band):
         return ""
     return f"with all logits at once (--loss whole) {format_bytes(whole)} on the card"

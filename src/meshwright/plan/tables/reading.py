@@ -62,7 +62,7 @@ PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
 class TableLine(NamedTuple):
     """A line of a table: its cells by column, None where the line ends before, and why it cannot be read, if so.
 
-    `ends`: how many cells it lacks of those that may be left out at its end.
+    `ends`: the number of cells that it leaves out at its end, which it may.
     """
 
     cells: dict[str, str | None]

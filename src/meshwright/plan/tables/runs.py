@@ -252,7 +252,6 @@ def _run(
     conventions = conventions_of(known.described(stack_name), precision)
     facts = row_facts(cells, architecture, conventions, assumed, stack=stack_name)
     traits = _traits({**known.traits, **stack.traits}, beside, architecture, assumed)
-    link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
         id=name,
         family=family,
@@ -262,7 +261,7 @@ def _run(
         gpus=gpus,
         gpus_per_node=min(per_node, gpus),
         domain=per_node * trays,
-        link_bytes_per_s=link_rate,
+        link_bytes_per_s=_link_rate(catalogue, accelerator, node, assumed if gpus > 1 else []),
         node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
         host=host,
         architecture=architecture,
