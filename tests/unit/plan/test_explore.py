@@ -159,7 +159,7 @@ def test_a_large_bubble_warns_of_the_batch_that_it_would_take():
 
 
 def test_what_does_not_fit_names_the_smallest_layout():
-    told = r"B parameters: none of [\d,]+ legal layouts fits in the 79.3 GiB.*recompute=full, needs"
+    told = r"none of [\d,]+ legal layouts of [\d.]+ B parameters fits in the 79.3 GiB.*recompute=full, needs"
     with pytest.raises(InputError, match=told):
         explore(setting("gpt3-175b", gpus=8))
 

@@ -430,8 +430,7 @@ def _does_not_fit(priced: Priced) -> str:
         kept = f"weights, gradients and optimiser states are {format_bytes(states)} of it at least, whatever the batch"
         means = f"{kept}: use more GPUs"
     return (
-        f"a model of {setting.architecture.parameters / 1e9:.4g} B parameters: "
-        f"none of {counted(len(grid), 'legal layout')} fits in the "
-        f"{format_bytes(priced.memory_bytes)} of a GPU: "
+        f"none of {counted(len(grid), 'legal layout')} of {setting.architecture.parameters / 1e9:.4g} B parameters "
+        f"fits in the {format_bytes(priced.memory_bytes)} of a GPU: "
         f"the smallest, {grid.layout(least)}, needs {format_bytes(float(reserved[least]))}; {means}"
     )
