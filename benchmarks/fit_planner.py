@@ -343,9 +343,20 @@ def _write_errors(data: Study, fitted: Array, out: Array, strange: Array, refitt
             band=bands[0] or 0.0,
             experts_band=bands[1],
         )
-        told = {key: getattr(found, key) for key in found.__struct_fields__}
+        told = {key: getattr(found, key) for key in found.__struct_fields__ if key != "times"}
         lines += ["", f"[{name}]"] + [f"{key} = {value!r}" for key, value in told.items() if value is not None]
+    each = [f"{time} = {band!r}" for time, band in _bands_by_time(data, strange, refitted).items()]
+    lines += [f"times = {{ {', '.join(each)} }}"]
     (DATA / "errors.toml").write_text("\n".join(lines) + "\n")
+
+
+def _bands_by_time(data: Study, strange: Array, known: Book) -> dict[str, float]:
+    """Return the band of the trusted runs without experts of each time, their whole families left out."""
+    runs = {row.id: row.run for row in published(load_catalogue(), known, strangers=True) if row.run}
+    times = np.array([runs[row.id].stack for row in data.rows])
+    dense = data.trusted & np.array([not _experts(row) for row in data.rows])
+    of_time = {time: dense & (times == time) for time in STRANGERS}
+    return {time: _nine_in_ten(strange[mask]) for time, mask in of_time.items() if mask.any()}
 
 
 def write_seen(data: Study) -> None:

@@ -111,7 +111,7 @@ def command(
         for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
             say(
                 f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
-                f"{100 * (outcome.error or 0.0):+.1f} %"
+                f"{100 * (outcome.error or 0.0):+.1f} %{_held_against(outcome)}"
             )
         for unpriced in (o for o in outcomes if isinstance(o, Unpriced)):
             say(f"{unpriced.id}: not priced: {unpriced.reason}")
@@ -132,12 +132,25 @@ def _doubt_measured(runs: Path, rows: list[RunRow], outcomes: list[RowOutcome | 
             )
 
 
+def _held_against(outcome: RowOutcome) -> str:
+    """Return what the band of a row says of its error."""
+    if outcome.error_band is None:
+        return ""
+    band = f"its band of {100 * outcome.error_band:.1f} %"
+    if outcome.is_inside:
+        return f", within {band}"
+    odd = "; so far off, a figure is wrong, or the run has what its row does not say" if outcome.is_far_outside else ""
+    return f", outside of {band}{odd}"
+
+
 def _table(summaries: list[FamilyErrors]) -> Table:
     table = Table(title="error of the predicted step time, in %", title_justify="left")
-    for name in ("family", "rows", "priced", "measured", "mean", "median", "worst", "band"):
+    for name in ("family", "rows", "priced", "measured", "inside", "mean", "median", "worst", "band"):
         table.add_column(name, justify="left" if name == "family" else "right")
     for row in summaries:
         shares = (row.mean, row.median, row.worst, row.band)
         cells = ["-" if share is None else f"{100 * share:.1f}" for share in shares]
-        table.add_row(row.family or "(none)", str(row.rows), str(row.priced), str(row.measured), *cells)
+        table.add_row(
+            row.family or "(none)", str(row.rows), str(row.priced), str(row.measured), str(row.inside), *cells
+        )
     return table

@@ -113,11 +113,12 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return None
 
     def _accelerator_called(self, plain: str) -> str:
-        """Return the accelerator whose name a plain text is; "" if none is."""
+        """Return the accelerator that a plain text names, also as its cloud's slices are called; "" if none is."""
         for key, accelerator in self.accelerators.items():
             if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
                 return key
-        return ""
+        sliced = (node for node in self.nodes.values() if plain in map(_plain, node.slice_names))
+        return next((node.accelerator for node in sliced), "")
 
     def _accelerator_in(self, plain: str) -> str:
         """Return the accelerator whose number of four digits ends a plain text; "" if none does."""
@@ -145,10 +146,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Return the key of the accelerator that `name` means; InputError if none does."""
         if name in self.accelerators:
             return name
-        plain = _plain(name)
-        for key, accelerator in self.accelerators.items():
-            if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
-                return key
+        if found := self._accelerator_called(_plain(name)):
+            return found
         self._refuse_slice(name)
         raise InputError(
             f"no accelerator {name!r} in the catalogue ({nearest(name.lower(), self.accelerators)}); "

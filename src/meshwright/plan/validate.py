@@ -1,6 +1,7 @@
 """The planner against a table of measured runs: a prediction a row, its error, and a summary by family."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +15,16 @@ from ..workload.architecture import Architecture
 from ..workload.models import load_model, model_names
 from .analytic.calibration import Calibration
 from .analytic.coefficients import Book
-from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, trusts, word
-from .analytic.held_roles import is_said
+from .analytic.fits import DOUBTFUL, OVER, word
 from .analytic.quantities import RECOMPUTES
 from .fitting.own_runs import OwnCalibration
 from .layouts.filters import unlike_its_stack
 from .model_facts import ModelFacts, facts_about
 from .tables.batch import Batch, batch_of, memory_of, step_of
 from .tables.runs import Run, RunRow, beyond_peak, run_flops_per_token
+from .tables.settled import MOST_SHARDED, settled_rows, verdicts_of
 
-MOST_SHARDED = 3  # ZeRO stage
+FAR = 3.0  # bands: one in seventy published runs is further off
 
 
 class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +52,18 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     breaks: tuple[str, ...] = ()
     not_counted: str = ""  # why what was measured cannot be
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the error is within the band that was held of it."""
+        return self.error is not None and self.error_band is not None and abs(self.error) <= self.error_band
+
+    @property
+    def is_far_outside(self) -> bool:
+        """Whether measured and predicted are further apart than FAR bands, as factors."""
+        if self.error is None or self.error_band is None:
+            return False
+        return abs(math.log1p(self.error)) > FAR * math.log1p(self.error_band)
+
 
 class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
     """A row that cannot be priced, and why."""
@@ -68,6 +81,7 @@ class FamilyErrors:
     rows: int
     priced: int
     measured: int
+    inside: int  # of the measured ones, each within its own band
     mean: float | None
     median: float | None
     worst: float | None
@@ -87,6 +101,7 @@ def predict(
 
     A run that the calibration has too is predicted by the calibration's other runs.
     """
+    rows = settled_rows(rows, catalogue, known)
     runs = [row.run for row in rows if row.run is not None]
     if not runs:
         return [Unpriced(id=row.id, family=row.family, reason=row.reason or "") for row in rows]
@@ -102,20 +117,17 @@ def predict(
 
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
     """Return whether each run fits; "may not" where only recomputation or sharding that it does not state decides."""
-    capacity, memory = batch.machine.memory_bytes, memory_of(batch, known.values)
-    pp = np.broadcast_to(batch.grid.pp, len(runs))
-    trust = trusts(known, [(run.stack, is_said(run.facts), each) for run, each in zip(runs, pp, strict=True)])
-    found = np.asarray(fit_verdicts(memory, capacity, trust))
+    found = verdicts_of(runs, batch, known)
     again, unsharded = (_unstated(runs, name) for name in ("recompute", "ZeRO"))
     grid = dataclasses.replace(
         batch.grid,
         recompute=np.where(again, RECOMPUTES.index("full"), batch.grid.recompute),
         zero=np.where(unsharded, MOST_SHARDED, batch.grid.zero),
     )
-    least = memory_of(dataclasses.replace(batch, grid=grid), known.values)
-    mildest = np.asarray(fit_verdicts(least, capacity, trust))
+    mildest = verdicts_of(runs, dataclasses.replace(batch, grid=grid), known)
     found = np.where((again | unsharded) & (found == OVER) & (mildest < OVER), DOUBTFUL, found)
-    return [word(one) for one in np.where(memory.host_bytes > batch.machine.host_memory_bytes, OVER, found)]
+    away = memory_of(batch, known.values).host_bytes > batch.machine.host_memory_bytes
+    return [word(one) for one in np.where(away, OVER, found)]
 
 
 def _unstated(runs: Sequence[Run], name: str) -> Any:
@@ -205,6 +217,7 @@ def _summary(family: str, group: Sequence[RowOutcome | Unpriced], band: float) -
         rows=len(group),
         priced=len(priced),
         measured=len(errors),
+        inside=sum(outcome.is_inside for outcome in priced),
         mean=float(errors.mean()) if some else None,
         median=float(np.median(errors)) if some else None,
         worst=float(errors.max()) if some else None,

@@ -173,7 +173,8 @@ def test_a_row_that_cannot_be_priced_says_why(tmp_path, change, reason):
 
 def test_json_is_one_object_a_row_and_the_summary_goes_to_stderr(tmp_path):
     path = tmp_path / "runs.csv"
-    path.write_text(table(RUN, RUN | {"id": "mine-2", "gpu": "abacus"}))
+    said = RUN | {"recompute": "none"}
+    path.write_text(table(said, said | {"id": "mine-2", "gpu": "abacus"}))
     result = CliRunner().invoke(cli.group, ["validate", str(path), "--json"])
 
     first, second = map(json.loads, result.stdout.splitlines())
@@ -250,6 +251,9 @@ def test_a_file_that_is_no_table_of_runs_is_one_line(tmp_path, content):
         ("H100-96GB-HBM2e-SXM(500W)", "h100-96g"),
         ("GB200-NVL72", "gb200"),
         ("B300-SXM (DGX B300)", "b300"),
+        ("v5p", "tpu-v5p"),
+        ("v5litepod", "tpu-v5e"),
+        ("Trillium", "tpu-v6e"),
     ],
 )
 def test_a_gpu_is_found_by_the_name_that_tables_give_it(name, key):
@@ -376,14 +380,52 @@ def test_a_row_and_plan_count_the_same_flops_of_a_token(tmp_path, rank):
     assert (flops_per_token(planned) < 40e9) == (rank > 0)  # no product for the gradient of frozen weights
 
 
-def test_what_only_sharding_that_nobody_states_would_decide_may_not_fit(tmp_path):
-    row = RUN | {"layers": "80", "hidden": "8192", "heads": "64", "ffn_hidden": "28672", "family": "house"}
-    row |= {"tp": "8", "dp": "8", "num_gpus": "64", "global_batch_sequences": "64", "recompute": "full"}
-    row |= {"zero_stage_fsdp": ""}
+LARGE = {"layers": "80", "hidden": "8192", "heads": "64", "ffn_hidden": "28672", "tp": "8", "dp": "8", "num_gpus": "64"}
+LARGE |= {"global_batch_sequences": "64", "step_time_s": "", "zero_stage_fsdp": ""}
+
+
+def test_sharding_that_nobody_states_is_the_mildest_under_which_a_run_of_an_unknown_stack_may_fit(tmp_path):
+    row = RUN | LARGE | {"family": "house", "recompute": "full"}
     silent, said = outcomes(tmp_path, row, row | {"id": "b", "zero_stage_fsdp": "0"})
 
-    assert "ZeRO 0" in silent.assumed
-    assert (silent.fits, said.fits) == ("may not", "does not fit")
+    assert "ZeRO 1, since what is live with 0 is more than a GPU holds" in silent.assumed
+    assert (silent.fits, said.fits) == ("fits", "does not fit")
+
+
+def test_recomputation_that_nobody_states_is_the_mildest_under_which_a_run_of_an_unknown_stack_may_fit(tmp_path):
+    row = RUN | LARGE | {"family": "house", "tp": "1", "dp": "64", "zero_stage_fsdp": "3", "micro_batch": "1"}
+    silent, none, full = outcomes(tmp_path, *(row | {"recompute": said} for said in ("", "none", "full")))
+
+    assert (none.fits, full.fits) == ("does not fit", "fits")
+    assert silent.step_time_s == full.step_time_s > none.step_time_s
+    assert "recompute full, since what is live with none is more than a GPU holds" in silent.assumed
+
+
+def test_maxtext_keeps_the_results_of_projections_where_nothing_is_said_and_all_products_do_not_fit(tmp_path):
+    row = RUN | LARGE | {"family": "maxtext", "gpu": "H200", "tp": "1", "dp": "64", "zero_stage_fsdp": "3"}
+    row |= {"micro_batch": "2", "global_batch_sequences": "128"}
+    silent, full = outcomes(tmp_path, *(row | {"recompute": said} for said in ("", "full")))
+
+    assert any(text.startswith("recompute selective of all but attention's projections") for text in silent.assumed)
+    assert silent.step_time_s < full.step_time_s
+    assert silent.fits != "does not fit"
+
+
+def test_what_is_assumed_of_a_measured_stack_stays_since_its_constants_hold_with_that(tmp_path):
+    row = RUN | LARGE | {"family": "bridge", "tp": "1", "dp": "64", "zero_stage_fsdp": "3"}
+    (silent,) = outcomes(tmp_path, row)
+
+    assert "recompute none" in silent.assumed
+    assert silent.fits == "may not"
+
+
+def test_a_row_that_leaves_recomputation_open_has_a_wider_band_where_no_run_of_its_stack_tells(tmp_path):
+    row = RUN | {"family": "house", "zero_stage_fsdp": "1", "seq_len": "2048"}
+    silent, said = outcomes(tmp_path, row | {"recompute": ""}, row | {"recompute": "none"})
+
+    assert silent.step_time_s == said.step_time_s
+    assert silent.error_band == pytest.approx(said.error_band + 0.1)
+    assert any(text.startswith("recomputation: ") for text in silent.doubts)
 
 
 def test_the_band_of_a_family_is_that_of_its_rows_with_their_doubts(tmp_path):
@@ -393,3 +435,43 @@ def test_the_band_of_a_family_is_that_of_its_rows_with_their_doubts(tmp_path):
 
     assert found[0].doubts
     assert summary.band == found[0].error_band
+
+
+def test_the_table_counts_the_rows_within_their_bands_and_rows_say_on_which_side_they_are(tmp_path):
+    row = RUN | {"recompute": "none", "step_time_s": ""}
+    (priced,) = outcomes(tmp_path, row)
+    times = {"as-predicted": 1.0, "beyond": 1.0 + 2.0 * priced.error_band, "odd": 10.0}
+    path = tmp_path / "runs.csv"
+    path.write_text(table(*(row | {"id": k, "step_time_s": str(v * priced.step_time_s)} for k, v in times.items())))
+    result = CliRunner().invoke(cli.group, ["validate", str(path)])
+    (summary,) = summarise(predict(read_rows(path, load_catalogue(), book(), {}), load_catalogue(), book()), book())
+    assert (summary.measured, summary.inside) == (3, 1)
+    told = " ".join(result.stdout.split())
+    assert f"+0.0 %, within its band of {100 * priced.error_band:.1f} %" in told
+    assert told.count("outside of its band") == 2
+    assert told.count("so far off, a figure is wrong, or the run has what its row does not say") == 1
+
+
+def test_an_unknown_stack_of_before_2023_has_the_band_of_the_runs_of_its_time(tmp_path):
+    row = RUN | {"gpu": "A100 80GB", "family": "house", "recompute": "none", "zero_stage_fsdp": "1"}
+    old, new = outcomes(tmp_path, row | {"year": "2022"}, row | {"year": "2025"})
+
+    times = book().errors["unseen"].times
+    assert times["before-2023"] > times["since-2024"]
+    assert (old.error_band, new.error_band) == (times["before-2023"], book().band("unseen"))
+
+
+def test_zero_3_of_an_unknown_stack_of_before_2023_is_in_doubt(tmp_path):
+    row = RUN | {"gpu": "A100 80GB", "family": "house", "recompute": "full", "year": "2022", "tp": "1", "dp": "16"}
+    sharded, whole = outcomes(tmp_path, row | {"zero_stage_fsdp": "3"}, row | {"zero_stage_fsdp": "1"})
+
+    assert any(text.startswith("ZeRO-3 of a stack before 2023: ") for text in sharded.doubts)
+    assert sharded.error_band > whole.error_band + 0.3
+
+
+def test_a_network_slower_than_that_of_any_run_of_a_stack_is_in_doubt_in_a_table_too(tmp_path):
+    row = RUN | {"family": "bridge", "recompute": "none", "zero_stage_fsdp": "1"}
+    fast, slow = outcomes(tmp_path, *(row | {"inter_node_Gbps_per_node": rate} for rate in ("3200", "200")))
+
+    assert any("a network of 25 Gb/s a GPU" in text for text in slow.doubts)
+    assert not any("a network of" in text for text in fast.doubts)

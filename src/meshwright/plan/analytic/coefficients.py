@@ -168,6 +168,7 @@ class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     left_out: float
     band: float  # nine in ten of the left-out runs are within it, those with experts aside where there are others
     experts_band: float | None = None  # the same of runs with experts; None where there are none
+    times: dict[str, float] = {}  # of UNSEEN: the band of the runs of each time, of STRANGERS, experts aside
 
 
 class Book(msgspec.Struct, frozen=True):
@@ -212,14 +213,14 @@ class Book(msgspec.Struct, frozen=True):
     def band(self, stack: str, *, experts: float = 0) -> float:
         """Return the relative error within which nine in ten runs of a stack were predicted, of models with experts or
         without; that of stacks that nobody measured where no run of this one had any. A stack that is like another one
-        has no narrower band than a stack whose runs were left out.
+        has no narrower band than a stack whose runs were left out, and a generic one none than the runs of its time.
         """
         unseen = self.errors[UNSEEN]
         if (fitted := self.fitted(stack)) != stack:
             return max(self.band(fitted, experts=experts), self.band(UNSEEN, experts=experts))
         own = self.errors.get(stack, unseen)
         if not experts:
-            return own.band
+            return max(own.band, unseen.times.get(stack, 0.0))
         return max(own.band, unseen.experts_band or 0.0) if own.experts_band is None else own.experts_band
 
     @property

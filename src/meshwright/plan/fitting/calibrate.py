@@ -36,6 +36,7 @@ from ..clusters.machines import with_rates
 from ..tables.batch import Batch, batch_of, step_of
 from ..tables.reading import MAX_TABLE_BYTES
 from ..tables.runs import Run, RunRow, band_of, beyond_peak, read_rows
+from ..tables.settled import settled_rows
 from .estimate import Estimate, Prior, estimate
 
 NOISE = 0.05  # of one measured step, as a logarithm: what layouts of one model on one stack differ by
@@ -165,7 +166,7 @@ def _steps(
 ) -> Steps:
     """Return the measured steps of a table, repeats of one run as one."""
     repeats: dict[str, list[tuple[RunRow, Run]]] = {}
-    for row in read_rows(path, catalogue, known, models, default=stack):
+    for row in settled_rows(read_rows(path, catalogue, known, models, default=stack), catalogue, known):
         run = _usable(row, path)
         repeats.setdefault(inputs_digest(run), []).append((row, run))
     if not repeats:

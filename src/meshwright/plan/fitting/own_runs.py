@@ -15,7 +15,8 @@ from ..analytic.factors import FACTORS
 from ..analytic.fitted_range import origin
 from ..analytic.quantities import Array
 from ..tables.batch import Batch, batch_of, step_of
-from ..tables.runs import Run, band_of, run_host_doubts
+from ..tables.runs import Run, band_of, network_of_gpu, run_host_doubts
+from ..tables.settled import unsaid_doubts
 from .calibrate import NOISE, inputs_digest, sensitivity_of
 
 
@@ -76,9 +77,10 @@ def _doubts(run: Run, known: Book, calibration: Calibration | None, applied: Seq
     measured = (calibration.only(applied),) if calibration is not None and applied else ()
     found = cautions(
         run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known, measured=measured,
-        precision=run.precision, seq_len=run.seq_len,
+        precision=run.precision, seq_len=run.seq_len, network=network_of_gpu(run),
     )  # fmt: skip
-    return (*found, *run_host_doubts(run, known))
+    unsaid = () if measured else unsaid_doubts(run, known)  # runs of one's own leave as much open
+    return (*found, *run_host_doubts(run, known), *unsaid)
 
 
 def _dispatch_doubts(

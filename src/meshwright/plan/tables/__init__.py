@@ -2,5 +2,5 @@
 
 - a file: `reading`
 - a cell: `cells`, `columns` (which there are, with what each means)
-- a row: `row_model`, `row_layout`, `runs`; rows as arrays: `batch`
+- a row: `row_model`, `row_layout`, `runs`; rows as arrays: `batch`; what they leave unsaid: `settled`
 """

@@ -84,8 +84,12 @@ def band_of(run: Run, known: Book) -> float:
 
 def seen_of(run: Run) -> RunSeen:
     """Return what a fitted run has seen, for `fitted_range.kinds_seen`."""
-    network = run.node_bytes_per_s / run.gpus_per_node if run.gpus > run.domain else 0.0
-    return run.layout, run.accelerator, run.stack, run.architecture, run.seq_len, network
+    return run.layout, run.accelerator, run.stack, run.architecture, run.seq_len, network_of_gpu(run)
+
+
+def network_of_gpu(run: Run) -> float:
+    """Return what a GPU of a run has between nodes in bytes per second; 0 where all reach each other otherwise."""
+    return run.node_bytes_per_s / run.gpus_per_node if run.gpus > run.domain else 0.0
 
 
 def run_flops_per_token(run: Run) -> float:
