@@ -94,6 +94,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     flops: dict[str, SourcedFigure]
     aliases: tuple[str, ...] = ()  # names that drivers report
     shown_as: str | None = None  # the entry of one die, where drivers list each as a device of its own
+    cores: SourcedFigure | None = None  # of which a framework may count each as a device, as torch-neuronx does
     pci_ids: tuple[str, ...] = ()  # "10de:2330", where the id means this variant alone
     traps: tuple[str, ...] = ()
 

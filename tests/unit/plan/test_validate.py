@@ -475,3 +475,26 @@ def test_a_network_slower_than_that_of_any_run_of_a_stack_is_in_doubt_in_a_table
 
     assert any("a network of 25 Gb/s a GPU" in text for text in slow.doubts)
     assert not any("a network of" in text for text in fast.doubts)
+
+
+def test_cores_that_a_table_counts_as_gpus_have_their_share_of_a_chip(tmp_path):
+    row = RUN | {"gpu": "trn1", "num_gpus": "64", "seq_len": "2048", "recompute": "full", "step_time_s": ""}
+    row |= {"zero_stage_fsdp": "1", "global_batch_sequences": "64"}
+    cores, chips = outcomes(
+        tmp_path,
+        row | {"gpus_per_node": "32", "tp": "8", "dp": "8"},
+        row | {"gpus_per_node": "16", "tp": "8", "dp": "8"},
+    )
+
+    assert 1.5 < cores.step_time_s / chips.step_time_s < 2.2  # collectives do not follow
+    assert "a GPU is one of 2 cores of a chip: a node has 16 chips, and 32 are counted" in cores.assumed
+    assert "a GPU is a chip of 2 cores (gpus_per_node says that cores are counted: 32)" in chips.assumed
+
+
+def test_a_step_of_cores_is_held_against_the_peak_of_cores(tmp_path):
+    row = RUN | {"gpu": "trn1", "num_gpus": "32", "gpus_per_node": "32", "tp": "8", "dp": "4", "recompute": "none"}
+    (asked,) = outcomes(tmp_path, row | {"step_time_s": ""})
+    least_s = asked.model.flops_per_token * 32 * 8192 / 32 / 95e12
+    (found,) = outcomes(tmp_path, row | {"step_time_s": str(0.9 * least_s)})
+
+    assert "cannot be reached" in found.not_counted

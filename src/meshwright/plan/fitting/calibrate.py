@@ -295,7 +295,7 @@ def _rounded(names: Sequence[str], x: Array) -> dict[str, float]:
 def _machines(runs: Sequence[Run], catalogue: Catalogue) -> Cluster | None:
     """Return the machines of the run on most GPUs, as its row describes them; None where no node type has them."""
     run = max(runs, key=lambda one: one.gpus)
-    if not run.node:
+    if not run.node or run.cores > 1:  # a cluster has whole accelerators
         return None
     cluster = catalogue_cluster(catalogue, run.node)
     group = cluster.groups[0]

@@ -109,11 +109,11 @@ def machine_of_run(run: Run, catalogue: Catalogue) -> Machine:
     accelerator = catalogue.accelerators[run.accelerator]
     peaks = accelerator.peak_flops_per_s
     return Machine(
-        peak=peak_flops_per_s(peaks, run.precision, where=run.accelerator),
-        peak_half=half_peak_flops_per_s(peaks, run.precision, where=run.accelerator),
+        peak=peak_flops_per_s(peaks, run.precision, where=run.accelerator) / run.cores,
+        peak_half=half_peak_flops_per_s(peaks, run.precision, where=run.accelerator) / run.cores,
         product_bytes=PRODUCT_BYTES[run.precision],
-        memory_rate=accelerator.memory_rate.number,
-        memory_bytes=accelerator.memory_bytes,
+        memory_rate=accelerator.memory_rate.number / run.cores,
+        memory_bytes=accelerator.memory_bytes / run.cores,
         gpus_per_node=run.gpus_per_node,
         domain=run.domain,
         link_rate=run.link_bytes_per_s,

@@ -68,6 +68,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     facts: dict[str, float | str] = {}  # roles of the cost model that the row itself settles
     sourced: bool = False  # the row says where it is from, and so of which release
     assumed: tuple[str, ...] = ()
+    cores: int = 1  # of an accelerator, that are counted as GPUs each
 
 
 def run_host_doubts(run: Run, known: Book) -> tuple[str, ...]:
@@ -106,6 +107,7 @@ def beyond_peak(run: Run, measured_s: float, catalogue: Catalogue) -> str:
     Frozen weights have no gradients of their own; recomputation counts where the row says that there is some.
     """
     peak = peak_flops_per_s(catalogue.accelerators[run.accelerator].peak_flops_per_s, run.precision, where="gpu")
+    peak /= run.cores
     said = not any(text.startswith("recompute") for text in run.assumed)
     passes = 3.0 - (float(run.facts.get("trained", 1.0)) < 1.0) + (said and run.layout.recompute == "full") * LAYERS
     work = run.global_batch * run.seq_len * run.architecture.model_flops_per_token(run.seq_len) / 3.0 * passes
@@ -237,6 +239,7 @@ def _run(
     gpus = count_of(cells, "num_gpus")
     node_name, node = _node(catalogue, key)
     per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
+    cores = _cores(accelerator, node, per_node, assumed)
     further = count_of(cells, "mtp_layers", 0, least=0)
     default = "" if _is_dated(cells) else _unnamed(cells, precision, known, gpus, per_node, further)
     stack_name = _stack(family, cells, default, known, beside, assumed)
@@ -265,7 +268,7 @@ def _run(
         gpus=gpus,
         gpus_per_node=min(per_node, gpus),
         domain=per_node * trays,
-        link_bytes_per_s=_link_rate(catalogue, accelerator, node, assumed if gpus > 1 else []),
+        link_bytes_per_s=_link_rate(catalogue, accelerator, node, assumed if gpus > 1 else []) / cores,
         node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
         host=host,
         architecture=architecture,
@@ -278,7 +281,25 @@ def _run(
         facts=facts,
         sourced=not is_empty(cells.get("source", "")),
         assumed=tuple(assumed),
+        cores=cores,
     )
+
+
+def _cores(accelerator: Accelerator, node: NodeType | None, per_node: int, assumed: list[str]) -> int:
+    """Return into how many of its cores, each counted as a GPU, a row divides an accelerator; 1 where it counts chips.
+
+    What frameworks drive as a device may be a core: a node then has that many times the catalogue's accelerators.
+    """
+    most = round(accelerator.cores.number) if accelerator.cores else 1
+    if most == 1 or node is None:
+        return 1
+    chips = round(node.gpus.number)
+    found = per_node // chips if per_node % chips == 0 and most % (per_node // chips) == 0 else 1
+    if found == 1:
+        assumed.append(f"a GPU is a chip of {most} cores (gpus_per_node says that cores are counted: {most * chips})")
+    else:
+        assumed.append(f"a GPU is one of {found} cores of a chip: a node has {chips} chips, and {per_node} are counted")
+    return found
 
 
 def _with_unstated(cells: Cells, known: Book, beside: str, assumed: list[str]) -> Cells:
