@@ -498,3 +498,15 @@ def test_a_step_of_cores_is_held_against_the_peak_of_cores(tmp_path):
     (found,) = outcomes(tmp_path, row | {"step_time_s": str(0.9 * least_s)})
 
     assert "cannot be reached" in found.not_counted
+
+
+def test_stacks_that_call_flash_attn_have_its_kernels_on_hopper_and_no_others_where_there_is_one_for_all(tmp_path):
+    row = RUN | {"year": "2025", "recompute": "none", "zero_stage_fsdp": "1", "seq_len": "16384", "seq_parallel": "1"}
+    row |= {"tp": "1", "dp": "16"}
+    ratios = []
+    for gpu in ("H100", "A100 80GB"):
+        house, flash = outcomes(tmp_path, *(row | {"gpu": gpu, "family": f} for f in ("house", "nanotron")))
+        ratios.append(flash.step_time_s / house.step_time_s)
+
+    on_h100, on_a100 = ratios
+    assert on_h100 > 1.03 * on_a100

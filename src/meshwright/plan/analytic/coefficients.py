@@ -266,14 +266,15 @@ def resolve_roles(
     """Return, for each role, its fact or the constants whose product it is.
 
     Of several entries for a role the most particular is taken: that for a trait of the run ("role+eager"), the
-    device's for this stack ("role@mpt"), the device's for this precision ("role.fp8"), the stack's, the device's, the
-    generic one, for this stack first, or what `workload.conventions` says. A stack's "role*trait" names a constant that
-    multiplies what was found, a device's "role*" what it reaches of that.
+    device's for this stack or the one it is like ("role@mpt"), the device's for this precision ("role.fp8"), the
+    stack's, the device's, the generic one, for this stack first, or what `workload.conventions` says. A stack's
+    "role*trait" names a constant that multiplies what was found, a device's "role*" what it reaches of that.
     """
     device = known.device(accelerator)[1]
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
-    conventions, stack = conventions_of(known.described(stack), precision), known.fitted(stack)
+    conventions = conventions_of(known.described(stack), precision)
+    names = dict.fromkeys((stack, known.fitted(stack)))
     facts: dict[str, Any] = {name: float(getattr(conventions, name)) for name in FACTS}
     use = recipe_use(precision, of_stack, of_device)
     precision, facts = use.precision, facts | {"scaled": use.rate, "scaled_cut": use.rate_cut}
@@ -286,14 +287,14 @@ def resolve_roles(
         keys: list[tuple[Uses, str]] = [
             (table, f"{role}+{trait}") for table in (of_stack, known.generic) for trait in traits
         ]
+        keys += [(of_device, f"{kind}@{name}") for name in names for kind in (f"{role}.{precision}", role)]
         keys += [
-            (of_device, f"{role}.{precision}@{stack}"),
-            (of_device, f"{role}@{stack}"),
             (of_device, f"{role}.{precision}"),
             (repeated, role),
             (of_stack, role),
         ]
-        keys += [(of_device, role), (known.generic, f"{role}.{precision}"), (known.generic, f"{role}@{stack}")]
+        keys += [(of_device, role), (known.generic, f"{role}.{precision}")]
+        keys += [(known.generic, f"{role}@{name}") for name in names]
         keys.append((facts if role in facts else known.generic, role))
         entry = next(table[key] for table, key in keys if key in table)
         more: list[str | float] = [
