@@ -311,6 +311,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         precision=setting.precision,
         seq_len=setting.seq_len,
         network=_network_of_gpu(machine_of(setting), setting.gpus),
+        adapters=setting.lora_rank > 0,
     )
     doubts = (*doubts, *host_doubts(setting, layout))
     doubts = (*doubts, *torus_doubts(setting.cluster.fabric or Fabric()))

@@ -78,6 +78,7 @@ def _doubts(run: Run, known: Book, calibration: Calibration | None, applied: Seq
     found = cautions(
         run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known, measured=measured,
         precision=run.precision, seq_len=run.seq_len, network=network_of_gpu(run),
+        adapters="trained" in run.facts,
     )  # fmt: skip
     unsaid = () if measured else unsaid_doubts(run, known)  # runs of one's own leave as much open
     return (*found, *run_host_doubts(run, known), *unsaid)
