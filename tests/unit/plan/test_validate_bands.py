@@ -154,3 +154,9 @@ def test_a_run_with_adapters_is_in_doubt_in_a_table_and_in_a_plan(tmp_path):
     assert "adapters beside frozen weights: in no measured run" in adapters.doubts
     assert adapters.error_band == pytest.approx(whole.error_band + 0.1)
     assert bands[1] == pytest.approx(bands[0] + 0.1)
+
+
+def test_all_columns_that_a_row_needs_and_leaves_empty_are_named_at_once(tmp_path):
+    (found,) = outcomes(tmp_path, RUN | {"num_gpus": "", "global_batch_sequences": "-"})
+
+    assert found.reason == "num_gpus, global_batch_sequences: not stated"

@@ -1,7 +1,7 @@
 """Cells of a table as numbers and words; each fault is an InputError that names the column."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...errors import InputError
 from ...units import parse_bytes, parse_time
@@ -49,6 +49,13 @@ def number_of(cells: Cells, name: str) -> float | None:
     if not 0 <= number < 1e15:
         raise InputError(f"{name}: expected a number of 0 or more, got {value!r}")
     return number
+
+
+def check_stated(cells: Cells, names: Iterable[str]) -> None:
+    """Raise InputError with all of these columns that are empty."""
+    missing = [name for name in names if is_empty(cells.get(name, ""))]
+    if missing:
+        raise InputError(f"{', '.join(missing)}: not stated")
 
 
 def count_of(cells: Cells, name: str, default: int | None = None, *, least: int = 1) -> int:

@@ -26,7 +26,7 @@ from ..analytic.price import peak_flops_per_s, precision_named
 from ..layouts.filters import unlike_its_stack
 from ..layouts.legality import illegal
 from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
-from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
+from .cells import Cells, check_stated, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
 from .reading import TableLine, check_unread, read_table, with_layout
 from .row_layout import layout_of, row_facts
@@ -41,6 +41,7 @@ RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other 
 EAGER = "eager"  # trait of runs whose layers go operator by operator
 UNSEEN_BAND = "the band of a stack that nobody measured"
 ALIKE = 0.05  # two measurements of one step differ by no more: figures are rounded, and rates are of many steps
+NEEDED = ("gpu", "num_gpus", "seq_len", "global_batch_sequences")  # of every row
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
 
 
@@ -231,6 +232,7 @@ def _run(
     folder: Path,
 ) -> Run:
     assumed: list[str] = []
+    check_stated(cells, NEEDED)
     key = _listed(cells, catalogue, assumed)
     precision = _precision(cells, catalogue.accelerators[key], assumed)
     beside = beside_of(cells, key)
