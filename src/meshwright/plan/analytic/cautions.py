@@ -65,13 +65,7 @@ def cautions(
         found += elsewhere(known, asked, accelerator)
     if not machine and stack not in HOSTS_MEASURED and architecture.hidden_size <= 2048:
         found.append("host: its launch times were not measured, and they bound narrow layers")
-    unfused = stack in known.stacks and known.stacks[stack].uses.get("flash") == 0.0
-    if unfused and architecture.head_dim % ALIGNED:
-        found.append(
-            f"head width {architecture.head_dim} is no multiple of {ALIGNED}: batched products leave the tensor cores"
-        )
-    if unfused and (layout.mbs * architecture.num_attention_heads // layout.tp) % FUSED_BATCH:
-        found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
+    found += unfused_kernels(architecture, layout, stack, known)
     if not software:
         found += unseen_length(stack, seq_len)
         found += unseen_network(stack, network)
@@ -91,6 +85,20 @@ def cautions(
         found.append(f"multi-token prediction: {DOUBT}")
     own = {kind for one in measured for run in one.runs for kind in kinds_of(Layout.parse(run.layout))}
     return (*found, *unseen_layers(architecture), *unseen_kinds(layout, beside=own))
+
+
+def unfused_kernels(architecture: Architecture, layout: Layout, stack: str, known: Book) -> tuple[str, ...]:
+    """Return what unfused attention's kernels do not suit, of a stack that has these."""
+    found = []
+    if stack not in known.stacks or known.stacks[stack].uses.get("flash") != 0.0:
+        return ()
+    if architecture.head_dim % ALIGNED:
+        found.append(
+            f"head width {architecture.head_dim} is no multiple of {ALIGNED}: batched products leave the tensor cores"
+        )
+    if (layout.mbs * architecture.num_attention_heads // layout.tp) % FUSED_BATCH:
+        found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
+    return tuple(found)
 
 
 def whose_constants(known: Book, accelerator: str) -> str:

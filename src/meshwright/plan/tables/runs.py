@@ -187,6 +187,7 @@ def _row(
         if line.fault:
             raise InputError(line.fault)
         check_unread(cells)
+        check_stated(cells, NEEDED)
         run = _run(name, family, with_layout(cells), catalogue, known, models, folder)
     except InputError as error:
         reason = str(error)
@@ -232,7 +233,6 @@ def _run(
     folder: Path,
 ) -> Run:
     assumed: list[str] = []
-    check_stated(cells, NEEDED)
     key = _listed(cells, catalogue, assumed)
     precision = _precision(cells, catalogue.accelerators[key], assumed)
     beside = beside_of(cells, key)
@@ -249,15 +249,12 @@ def _run(
     stack = known.stacks[stack_name]
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
     rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
-    batch = count_of(cells, "global_batch_sequences")
-    if batch % (layout.dp * layout.mbs):
-        raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
+    batch = _batch(cells, layout)
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     architecture = row_architecture(cells, models, folder, assumed)
     seq_len = count_of(cells, "seq_len")
     _check_legal(layout, architecture, stack_name, global_batch=batch, seq_len=seq_len, ranks=gpus)
-    host = _host(accelerator, node, catalogue)
     conventions = conventions_of(known.described(stack_name), precision)
     facts = row_facts(cells, architecture, conventions, assumed, stack=stack_name)
     traits = _traits({**known.traits, **stack.traits}, beside, architecture, assumed)
@@ -272,7 +269,7 @@ def _run(
         domain=per_node * trays,
         link_bytes_per_s=_link_rate(catalogue, accelerator, node, assumed if gpus > 1 else []) / cores,
         node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
-        host=host,
+        host=_host(accelerator, node, catalogue),
         architecture=architecture,
         layout=layout,
         shard=shard,
@@ -285,6 +282,14 @@ def _run(
         assumed=tuple(assumed),
         cores=cores,
     )
+
+
+def _batch(cells: Cells, layout: Layout) -> int:
+    """Return the sequences of a step; InputError where they are not whole micro-batches of all copies."""
+    batch = count_of(cells, "global_batch_sequences")
+    if batch % (layout.dp * layout.mbs):
+        raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
+    return batch
 
 
 def _cores(accelerator: Accelerator, node: NodeType | None, per_node: int, assumed: list[str]) -> int:

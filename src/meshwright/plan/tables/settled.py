@@ -1,4 +1,4 @@
-"""What rows leave unsaid of recomputation and sharding, settled by the memory of their GPUs: the runs did run."""
+"""Recomputation and sharding that rows leave unsaid, settled by the memory of their GPUs: the runs did run."""
 
 from collections.abc import Sequence
 
