@@ -160,3 +160,13 @@ def test_all_columns_that_a_row_needs_and_leaves_empty_are_named_at_once(tmp_pat
     (found,) = outcomes(tmp_path, RUN | {"num_gpus": "", "global_batch_sequences": "-"})
 
     assert found.reason == "num_gpus, global_batch_sequences: not stated"
+
+
+def test_a_row_without_any_layout_is_in_doubt_and_nothing_else_is_changed_to_make_it_fit(tmp_path):
+    row = RUN | LARGE | {"family": "house", "tp": "", "pp": "", "dp": ""}
+    silent, said = outcomes(tmp_path, row, row | {"dp": "64"})
+
+    assert "layout: data parallelism alone, since the row states none" in silent.assumed
+    assert {"ZeRO 0", "recompute none"} <= set(silent.assumed)
+    assert any(text.startswith("layout: ") for text in silent.doubts)
+    assert any(text.startswith("ZeRO 3") or text.startswith("recompute full") for text in said.assumed)

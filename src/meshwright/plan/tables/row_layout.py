@@ -26,6 +26,16 @@ from .columns import (
     zero_stage,
 )
 
+SPLITS = (
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "ep",
+    "zero_stage_fsdp",
+)  # columns of which one at least says how ranks share the work
+NO_LAYOUT = "layout: data parallelism alone, since the row states none"
+
 
 def layout_of(
     cells: Cells, stack: StackCoefficients, gpus: int, per_node: int, assumed: list[str]
@@ -36,6 +46,8 @@ def layout_of(
     dp = count_of(cells, "dp", max(1, gpus // split))
     if split * dp != gpus:
         raise InputError(f"tp x pp x cp x dp = {split * dp}, but num_gpus = {gpus}")
+    if gpus > 1 and all(is_empty(cells.get(name, "")) for name in SPLITS):
+        assumed.append(NO_LAYOUT)
     if is_empty(cells.get("micro_batch", "")):
         assumed.append("micro-batch 1")
     ranks = dp * degrees["cp"]

@@ -13,6 +13,7 @@ from ..analytic.fits import OVER, fit_verdicts, trusts
 from ..analytic.held_roles import is_said
 from ..analytic.quantities import Array
 from .batch import Batch, batch_of, memory_of
+from .row_layout import NO_LAYOUT
 from .runs import Run, RunRow
 
 MOST_SHARDED = 3  # ZeRO stage
@@ -27,7 +28,7 @@ def settled_rows(rows: Sequence[RunRow], catalogue: Catalogue, known: Book) -> l
 
     That is where a row states none of it, the stack was never measured, and what is assumed of it surely does not fit.
     The constants of measured stacks hold with what is assumed: tables of theirs say as little. A row that fits in no
-    way stays as it is.
+    way stays as it is, and so does one that states no layout: tensor or pipeline parallelism may have made it fit.
     """
     found = list(rows)
     places = [place for place, row in enumerate(rows) if row.run is not None and _is_open(row.run, known)]
@@ -48,7 +49,7 @@ def settled_rows(rows: Sequence[RunRow], catalogue: Catalogue, known: Book) -> l
 
 
 def _is_open(run: Run, known: Book) -> bool:
-    return known.fitted(run.stack) not in known.errors and bool(_milder(run, known))
+    return known.fitted(run.stack) not in known.errors and NO_LAYOUT not in run.assumed and bool(_milder(run, known))
 
 
 def _over(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Array:
@@ -103,6 +104,11 @@ def _refuted(assumed: int | str) -> str:
 
 
 def unsaid_doubts(run: Run, known: Book) -> tuple[str, ...]:
-    """Return one sentence where a row leaves open how much is computed again, and its stack's runs do not tell."""
-    open_ = known.fitted(run.stack) not in known.errors and any(text.startswith("recompute") for text in run.assumed)
-    return ("recomputation: the row does not state it; all of it is up to a third of a step",) if open_ else ()
+    """Return one sentence where a row states no layout, and one where it leaves open how much is computed again.
+
+    The second is of stacks that nobody measured: others' runs leave it as open.
+    """
+    found = ("layout: the row states none, and another may be faster or slower",) if NO_LAYOUT in run.assumed else ()
+    if known.fitted(run.stack) in known.errors or not any(text.startswith("recompute") for text in run.assumed):
+        return found
+    return (*found, "recomputation: the row does not state it; all of it is up to a third of a step")
