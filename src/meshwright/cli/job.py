@@ -29,6 +29,10 @@ ADAMW = "adamw"
 ADAMWS = frozenset({ADAMW, "adamw-fused"})  # that what is written trains with
 # what an engine does of itself as it is written, or in place of what takes more; "" is a plan of our own
 WRITTEN = frozenset({("torchtitan", "chunked"), ("torchtitan", "compiled"), ("", "compiled")})
+PARTS_NOT_PRICED = (
+    "only whole GPUs are priced, since neither the rate of such a part nor what joins several of them is known "
+    "(a process of CUDA sees one instance of MIG)"
+)
 MOST = ("loss", "whole")  # no engine's own way to the loss takes more
 # what a job has otherwise than what is written
 WRITES = {
@@ -59,6 +63,8 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
         gpus_per_node=gpus_per_node,
     )
     job = read_job(question.files, added)
+    if job.part_of_gpu:
+        raise InputError(f"{job.where}: asks for {job.part_of_gpu}: {PARTS_NOT_PRICED}{_so_far(job)}")
     if job.asked:
         raise InputError("; ".join([f"{job.where}: {missing(job)}{_so_far(job)}", *job.notes]))
     return job

@@ -7,10 +7,10 @@ share) -> `job`.
 - `shell`, `python`: scripts and programs, read and never run; `programs` finds the file that a command starts
 - `files` in which commands and configurations stand; `documents`, `interpolation`, `keys` of YAML, JSON and TOML
 - `launch`: the training command with its launcher, the `counts` of its flags, `own_launchers` that start one
-  themselves; `hosts`, `slurm`, what starts it from `outside`; `arithmetic`; `nearby` files, by the paths that others
-  name; `folders` in place of a file
+  themselves; `hosts`, `slurm` and the `allocation` of any batch system, what starts it from `outside`; `arithmetic`;
+  `nearby` files, by the paths that others name; `folders` in place of a file
 - the model: `models`, `model_choice`; what is held otherwise than by default: `savings`, `optimizers`, `tuning`;
   what is learnt from: `objectives`
-- `refusals`: what no engine starts
+- `refusals`: what no engine starts; `partitions` of GPUs, which are not priced
 - `emit`: out again
 """

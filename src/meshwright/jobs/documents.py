@@ -24,6 +24,8 @@ KINDS = {
         ".just": "justfile",
         "justfile": "justfile",
         ".justfile": "justfile",
+        "dockerfile": "dockerfile",
+        ".dockerfile": "dockerfile",
         ".md": "markdown",
         ".markdown": "markdown",
     },
@@ -51,7 +53,7 @@ def read_document(path: str) -> tuple[str, str]:
 
 
 def kind_of(name: str, text: str) -> str:
-    """Return what a file is written in: yaml, json, toml, python, notebook, makefile, justfile, markdown or shell."""
+    """Return what a file is written in: yaml, json, toml, python, notebook, makefile, markdown or shell, ..."""
     path = PurePath(name.lower())
     known = KINDS.get(path.suffix) or KINDS.get(path.name)
     if known:

@@ -11,19 +11,21 @@ from typing import Any
 
 from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
+from .files.dockerfile import parse_dockerfile
 from .files.hydra import compose, named_tree, tree_finder
 from .files.justfile import parse_justfile
 from .files.kubernetes import is_kubernetes, parse_kubernetes
 from .files.makefile import parse_makefile
 from .files.manifest import LauncherManifest, command_of_other, launcher_manifest
 from .files.modal import is_modal, modal_functions
-from .files.notebook import parse_notebook
+from .files.notebook import parse_notebook, quoted
 from .files.recipes import Recipes, markdown_blocks
 from .files.sagemaker import estimator_scripts, is_sagemaker
 from .hosts import on_hosts
 from .keys import dotted_keys
 from .launch import LITGPT, NEMO, STARTERS, flags_of, without_flags
 from .nearby import nearby
+from .partitions import part_of_gpu
 from .programs import PythonProgram
 from .python.calls import Walk
 from .python.functions import makes_configs
@@ -114,6 +116,8 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]], manifests
         sources.folder = Path(path).parent
     sources.names.append(name)
     kind = kind_of(name, text)
+    if kind in {"shell", "yaml"}:
+        sources.part_of_gpu = sources.part_of_gpu or part_of_gpu(text)
     if kind == "shell" and "slots" in text and HOSTS.fullmatch(f"{text}\n"):
         sources.hostfiles[name] = text
     elif kind == "shell":
@@ -136,8 +140,12 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]], manifests
         sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
     elif kind == "yaml" and is_kubernetes(text):
         manifests.append((name, text))
-    elif kind == "yaml" and (manifest := launcher_manifest(name, text)) is not None:
+    elif kind == "yaml" and (manifest := launcher_manifest(name, text, sources.text_of)) is not None:
         _take_manifest(manifest, sources, scripts)
+    elif kind == "dockerfile":
+        image = parse_dockerfile(text)
+        lines = [f"export {key}={quoted(value)}" for key, value in image.variables.items()]
+        scripts.append((name, "\n".join([*lines, image.line(), ""])))
     elif kind in {"makefile", "justfile"}:
         sources.recipes[name] = _recipes(name, kind, text, sources), function
         scripts.append((name, ""))  # the target is chosen where all files are known

@@ -60,6 +60,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     world: Count | None = None  # ranks
     gpus_per_node: Count | None = None
     machines: str | None = None  # as the files name them: an instance type, or an accelerator
+    part_of_gpu: str = ""  # in the files' words, where a rank has a part of a GPU and no whole one
     layout: JobSplit = JobSplit()
     architecture: Architecture | None = None
     model_name: str | None = None

@@ -1,11 +1,13 @@
 """The training command among all commands of a script: its launcher's nodes and ranks, its program, its arguments."""
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..units import counted
-from .counts import COUNTS, Count, flagged_counts, is_count
+from .allocation import of_batch, of_slurm, slots
+from .counts import COUNTS, STARTS_TASKS, Count, flagged_counts, is_count
 from .engines.trainers import is_axolotls
 from .keys import as_whole
 from .own_launchers import COMMANDS as OWN_LAUNCHERS
@@ -13,13 +15,12 @@ from .own_launchers import own_launcher
 from .shell.calls import PYTHON, RUN_TRAIN, component
 from .shell.marks import is_unknown, reasons, shown
 from .shell.state import Started
+from .slurm import of_component
 
 Owner = Callable[[str, Sequence[str]], str | None]  # the engine of a program and its arguments, None for no known one
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
 # Determined AI's launchers start a rank on each slot of a trial (determined-ai/determined:harness/determined/launch)
 OF_SLOTS = {"determined.launch.torch_distributed": "determined", "determined.launch.deepspeed": "determined"}
-# what srun takes from the #SBATCH lines of a script
-SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"), ("SLURM_NTASKS", "tasks"))
 # what a launcher takes from variables of its own
 VARIABLES = {
     "torchrun": (("PET_NNODES", "nodes"), ("PET_NPROC_PER_NODE", "per_node")),
@@ -46,7 +47,6 @@ OF_FILES = frozenset(
 OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate", "determined"})  # that start nothing but a training
 # programs that start their ranks by themselves, or are all that a host starts: GPT-NeoX's, NeMo RL's, Levanter's
 STARTS_RANKS = re.compile(r"(?:^|/)(?:deepy|run_(?:sft|dpo|rm))\.py$|(?:^|[./])levanter[./]main[./]")
-STARTS_TASKS = frozenset({"srun", "mpirun", "mpiexec"})  # whose tasks are what stands behind them
 LAUNCHERS = STARTS_TASKS | {"torchrun", "deepspeed"}
 HANDED = LAUNCHERS | {"accelerate", "composer"}  # what a command of one's own hands on behind `--`
 LITGPT = "litgpt"  # `litgpt pretrain MODEL ...`, `litgpt finetune_lora CHECKPOINT ...`, or the files of its package
@@ -137,7 +137,8 @@ def starts_ranks(launch: Launch, one: Started) -> bool:
 
 def starts_all(one: Started) -> bool:
     """Whether a command has the name of a launcher of ranks among its words."""
-    return bool({word.rpartition("/")[2] for word in one.words} & LAUNCHERS)
+    before = itertools.takewhile(lambda word: not word.endswith(".py"), one.words)
+    return bool({word.rpartition("/")[2] for word in before} & LAUNCHERS)
 
 
 def programs_of(started: Sequence[Started]) -> list[str]:
@@ -179,13 +180,14 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     if "per_node" not in mine and gpus and any(doubt.startswith(("nproc", "num_gpus")) for doubt in more):
         counts["per_node"] = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")  # it asks its machine
         more = [doubt for doubt in more if not doubt.startswith(("nproc", "num_gpus"))]
-    around = {**_of_pbs(words[:place], one), **around}
-    group = str(flags_of(words[:place]).get("het-group", "0"))
-    if group == "0":
-        of_slurm = _of_slurm(words[:place], one)
-        counts, around = of_slurm | counts, {**of_slurm, **_asked_gpus(words[:place], one), **around}
-    elif "nodes" not in mine:  # the script's variables say the nodes of the first
+    around = {**of_batch(words[:place], one.variables, one.where), **around}
+    flags = flags_of(words[:place])
+    group = str(flags.get("het-group", flags.get("pack-group", ""))).removeprefix("0")  # the first one's are plain
+    taken = of_slurm(words[:place], one.variables, one.where, group)
+    if group and "nodes" not in taken | mine:
         more = [*more, f"nodes of het-group {group}"]
+    taken |= slots(words[:place], one.variables, one.where)
+    counts, around = taken | counts, {**taken, **_asked_gpus(words[:place], one, group), **around}
     if words[program_at].rpartition("/")[2] in STARTERS:
         said, open_ones = of_environment(one.variables)
         counts, more = counts | said, [*more, *open_ones]
@@ -213,31 +215,13 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     )
 
 
-def _of_slurm(words: Sequence[str], one: Started) -> dict[str, Count]:
-    """Return the nodes and tasks that `srun` takes from the #SBATCH lines of its script; none without it."""
-    if not any(word.rpartition("/")[2] == "srun" for word in words):
-        return {}
-    return {
-        key: (value, f"#SBATCH {key.replace('_', ' ')} {value} ({one.where})")
-        for name, key in SLURM
-        if (value := as_whole(one.variables.get(name))) is not None
-    }
-
-
-def _of_pbs(words: Sequence[str], one: Started) -> dict[str, Count]:
-    """Return the chunks, each on one node, that a script of PBS asks for, where `mpiexec` starts something on them."""
-    chunks = as_whole(one.variables.get("PBS_NUM_NODES"))
-    if not chunks or not any(word.rpartition("/")[2] in STARTS_TASKS for word in words):
-        return {}
-    return {"chunks": (chunks, f"#PBS select {chunks} ({one.where})")}
-
-
-def _asked_gpus(words: Sequence[str], one: Started) -> dict[str, Count]:
+def _asked_gpus(words: Sequence[str], one: Started, group: str) -> dict[str, Count]:
     """Return the GPUs of a node that `srun`'s script, or a command of one's own before `--`, asks for."""
     if "--" in words:
         gpus, told = as_whole(flags_of(words[: list(words).index("--")]).get("gpus")), "gpus {}"
     else:
-        gpus, told = as_whole(one.variables.get("SLURM_GPUS_PER_NODE")), "{} GPUs a node"
+        name = "SLURM_GPUS_PER_NODE"
+        gpus, told = as_whole(one.variables.get(of_component(name, group) if group else name)), "{} GPUs a node"
     return dict.fromkeys(("per_node", "gpus"), (gpus, told.format(gpus))) if gpus else {}
 
 
@@ -278,15 +262,15 @@ def _of_visible(launcher: str, command: str, options: Sequence[str], one: Starte
     named = one.variables.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
     if re.fullmatch(r"\d{1,2}(?:,\d{1,2})*", named):
         per_node = (named.count(",") + 1, f"CUDA_VISIBLE_DEVICES {named}")
-    elif (gpus := as_whole(one.variables.get("SLURM_GPUS_PER_NODE"))) and launcher != "torchrun":
+    elif gpus := as_whole(one.variables.get("SLURM_GPUS_PER_NODE")):
         per_node = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")
     else:
         return {}
-    if command.rpartition("/")[2] in STARTERS and "NNODES" in one.variables:
-        return {"per_node": per_node}  # the nodes are its environment's
+    if launcher == "torchrun" or (command.rpartition("/")[2] in STARTERS and "NNODES" in one.variables):
+        return {"per_node": per_node}  # the nodes are its own, or its environment's
     if (as_whole(one.variables.get("SLURM_NNODES")) or 1) > 1 or "NNODES" in one.variables:
         return {}
-    return {"nodes": (1, "one node"), "per_node": per_node} if launcher != "torchrun" else {"per_node": per_node}
+    return {"nodes": (1, "one node"), "per_node": per_node}
 
 
 def _with_interpreter(words: Sequence[str]) -> list[str]:

@@ -109,7 +109,7 @@ def _job_of(sources: Sources, question: JobOptions) -> Job:
         job = READERS[name](sources, asked)
     except InputError as error:
         raise InputError(f"{error}{_arguments_asked(sources)}" if NOT_SET in str(error) else str(error)) from None
-    return msgspec.structs.replace(job, machines=sources.machine_type)
+    return msgspec.structs.replace(job, machines=sources.machine_type, part_of_gpu=sources.part_of_gpu)
 
 
 def _launch_of_missing(sources: Sources, engine: str) -> Launch | None:

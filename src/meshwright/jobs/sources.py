@@ -46,6 +46,7 @@ class Sources:
     python_files: PythonPrograms = field(default_factory=PythonPrograms)
     machines: JobMachines | None = None  # of a manifest
     machine_type: str | None = None  # an instance type, or an accelerator, that a file names
+    part_of_gpu: str = ""  # in a file's words, where its ranks have parts of GPUs
     recipes: dict[str, tuple[Recipes, str | None]] = field(default_factory=dict)  # of files, and the target asked for
     hostfiles: dict[str, str] = field(default_factory=dict)
     blocks: set[str] = field(default_factory=set)  # names of the scripts that stand in a README
@@ -112,6 +113,11 @@ class Sources:
     def need(self, what: str) -> InputError:
         """Return the error for settings that a launch line takes from somewhere that is not at hand."""
         return InputError(f"{self.names[0]}: takes its settings from {what}, which is not here: give it too")
+
+    def text_of(self, path: str) -> str | None:
+        """Return the text of a file that another names by its path, from near the job; None where it is not here."""
+        beside = nearby(self.folder, path)
+        return None if beside is None else read_document(str(beside))[1]
 
     def document(self, path: str) -> Document | None:
         """Return the configuration that a file names by its path: given, written by the script, or beside it."""

@@ -412,10 +412,26 @@ def test_words_behind_a_colon_are_another_commands(tmp_path, line, world):
     assert (found.world, found.seq_len) == (world, 2048)
 
 
-def test_nodes_of_another_component_of_a_job_are_not_those_of_the_first(tmp_path):
+def test_a_step_of_another_component_of_a_job_has_the_nodes_of_that_component(tmp_path):
     line = f"srun --het-group=0 python judge.py : --het-group=1 torchrun --nproc-per-node 2 {DEEP}\n"
 
-    found = job(tmp_path, {"run.sh": HETEROGENEOUS + line, "z.json": STAGE})
+    assert job(tmp_path, {"run.sh": HETEROGENEOUS + line, "z.json": STAGE}).world == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["SLURM_NNODES", "SLURM_JOB_NUM_NODES_HET_GROUP_1", "SLURM_JOB_NUM_NODES_PACK_GROUP_1"]
+)
+def test_a_shell_in_a_step_of_a_component_sees_the_nodes_of_that_component(tmp_path, name):
+    head = HETEROGENEOUS.replace("--nodes=1", "--nodes=3")
+    line = f"srun --het-group=1 bash -c 'torchrun --nnodes ${name} --nproc-per-node 2 {DEEP}'\n"
+
+    assert job(tmp_path, {"run.sh": head + line, "z.json": STAGE}).world == 6
+
+
+def test_nodes_of_a_component_that_the_script_does_not_describe_are_asked_for(tmp_path):
+    found = job(
+        tmp_path, {"run.sh": f"{HETEROGENEOUS}srun --het-group=2 torchrun --nproc-per-node 2 {DEEP}\n", "z.json": STAGE}
+    )
 
     assert found.world is None
-    assert "nodes of het-group 1 is known only where the job runs" in found.notes
+    assert "nodes of het-group 2 is known only where the job runs" in found.notes

@@ -21,9 +21,11 @@ def test_agents_that_wait_for_more_nodes_than_srun_starts_are_refused(tmp_path):
         job(tmp_path, {"a.sh": f"#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=1\nsrun {AGENT}"})
 
 
-@pytest.mark.parametrize("starter", ["mpirun -np 3 -npernode 1", "jsrun -n 3 -a 1 -g 4"])
-def test_agents_that_are_fewer_than_the_nodes_that_they_wait_for_are_refused(tmp_path, starter):
-    with pytest.raises(InputError, match="nnodes 6 contradicts np? 3"):
+@pytest.mark.parametrize(
+    ("starter", "told"), [("mpirun -np 3 -npernode 1", "np 3"), ("jsrun -n 3 -a 1 -g 4", "3 resource sets of jsrun")]
+)
+def test_agents_that_are_fewer_than_the_nodes_that_they_wait_for_are_refused(tmp_path, starter, told):
+    with pytest.raises(InputError, match=f"nnodes 6 contradicts {told}"):
         job(tmp_path, {"a.sh": f"{starter} {AGENT}"})
 
 

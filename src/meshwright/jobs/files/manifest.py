@@ -8,7 +8,7 @@ compose-spec/compose-spec:05-services.md and deploy.md.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,14 @@ import yaml
 from ...units import counted
 from ..documents import MAX_BYTES, load_document
 from ..keys import as_whole
+from .dockerfile import parse_dockerfile
 from .notebook import quoted
 from .recipes import shell_word
 
 SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"\$\{\{\s*([\w.-]+)\s*\}\}")  # AzureML's `${{inputs.NAME}}`
 OF_GPUS = frozenset({"name", "count", "memory", "total_memory", "vendor", "compute_capability"})  # dstack's `gpu`
+OF_CONTAINER = frozenset({"command", "entrypoint", "build"})  # of Docker, that say what a container starts
 # keys that hold a command, in files of launchers that are not known; lists under the first ones are words of one line
 WORDS, LINES = frozenset({"command", "entrypoint", "cmd"}), frozenset({"run", "commands", "script", "bash_command"})
 
@@ -59,7 +61,7 @@ class ManifestKind:
     beside: tuple[str, ...]  # keys of which one at least stands beside the command
     variables: str
     nodes: str = ""
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # how many, or the list of their numbers
     total: tuple[str, ...] = ()
     machine: tuple[str, ...] = ()  # an instance type, before what asks for GPUs by their name
     type: str | None = None  # the value of `type`
@@ -140,15 +142,23 @@ KINDS = (
         command="command",
         beside=("image", "build"),
         variables="environment",
-        gpus=("deploy.resources.reservations.devices.count",),
+        gpus=(
+            *("deploy.resources.reservations.devices.count", "deploy.resources.reservations.devices.device_ids"),
+            *("gpus.count", "gpus.device_ids"),
+        ),
         jobs="services",
         of_host=True,
     ),
 )
 
 
-def launcher_manifest(name: str, text: str) -> LauncherManifest | None:
-    """Return what a YAML text of one of the `KINDS` runs, None for any other; InputError where its YAML is broken."""
+def launcher_manifest(
+    name: str, text: str, find: Callable[[str], str | None] = lambda path: None
+) -> LauncherManifest | None:
+    """Return what a YAML text of one of the `KINDS` runs, None for any other; InputError where its YAML is broken.
+
+    `find` returns the text of a file that it names, None where that is not at hand.
+    """
     parts = yaml_parts(text)
     found = LauncherManifest()
     for part in parts:
@@ -158,7 +168,7 @@ def launcher_manifest(name: str, text: str) -> LauncherManifest | None:
             return None  # told by the reader of documents
         for kind, job in _jobs(data) if isinstance(data, Mapping) else ():
             load_document(name, part, "yaml")  # for its limits
-            _add(kind, job, name, found)
+            _add(kind, _started(kind, job, find), name, found)
     return found if found.scripts else None
 
 
@@ -189,13 +199,31 @@ def _jobs(data: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[ManifestKin
     for kind in KINDS:
         beside = any(_at(data, key) is not None for key in kind.beside)
         typed = kind.type is None or data.get("type") == kind.type
-        if beside and typed and isinstance(_at(data, kind.command), str | list):
+        starts = isinstance(_at(data, kind.command), str | list) or (kind.of_host and data.keys() & OF_CONTAINER)
+        if beside and typed and starts:
             yield kind, data
             return
         inner = _at(data, kind.jobs) if kind.jobs and not depth else None
         for job in inner.values() if isinstance(inner, Mapping) else ():
             if isinstance(job, Mapping):
                 yield from _jobs(job, depth + 1)
+
+
+def _started(kind: ManifestKind, data: Mapping[str, Any], find: Callable[[str], str | None]) -> Mapping[str, Any]:
+    """Return a manifest whose command is what its container starts: with the entry point of its own, or of its image.
+
+    Variables of the image hold where it has none of its own.
+    """
+    if not kind.of_host:
+        return data
+    build = data.get("build")
+    folder = build.get("context", ".") if isinstance(build, Mapping) else build
+    file = build.get("dockerfile", "Dockerfile") if isinstance(build, Mapping) else "Dockerfile"
+    text = find(f"{folder}/{file}") if isinstance(folder, str) else None
+    image = parse_dockerfile(text or "")
+    said = {key: _command(data[key], lines=False) for key in OF_CONTAINER - {"build"} if data.get(key)}
+    line = image.line(said.get("entrypoint"), said.get("command"))
+    return {**data, kind.command: line, kind.variables: image.variables | _variables(_at(data, kind.variables))}
 
 
 def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: LauncherManifest) -> None:
@@ -309,8 +337,15 @@ def machine_name(value: Any) -> str | None:
 
 
 def _first(data: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    value = next((found for key in keys if (found := _at(data, key)) is not None), None)
-    return None if value is None else gpu_count(value)
+    """Return the GPUs that the first of some keys which is there asks for; a list of entries without it has none."""
+    for key in keys:
+        value = _at(data, key)
+        if value is None or (isinstance(value, list) and all(one is None for one in value)):
+            continue
+        if key.endswith("_ids"):
+            return sum(len(one) for one in value if isinstance(one, list)) if isinstance(value, list) else None
+        return gpu_count(value)
+    return None
 
 
 def _at(data: Any, path: str) -> Any:

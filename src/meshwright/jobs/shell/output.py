@@ -4,6 +4,7 @@ import contextlib
 import re
 
 from ...errors import InputError
+from ..allocation import LSF_NODES
 from ..arithmetic import NotArithmetic, evaluate
 from .builtins import Builtins
 from .calls import LAUNCHERS, split_words
@@ -15,7 +16,8 @@ from .syntax import Command, Compound, Script, parse_script
 from .words import expand
 
 NODEFILE = r"""["']?\$\{?PBS_NODEFILE\}?["']?"""
-# commands that count what SLURM or PBS gives a job, and the variable of it
+LSFS = r"""["']?\$\{?LSB_(?:DJOB_HOSTFILE|HOSTFILE)\}?["']?"""  # a line a slot, and one of the node of the script
+# commands that count what SLURM, PBS or LSF gives a job, and the variable of it
 COUNTED = (
     (
         re.compile(
@@ -31,6 +33,13 @@ COUNTED = (
     (
         re.compile(rf"(?:sort -u|uniq|cat|sort) {NODEFILE}(?: ?\| ?(?:sort -u|sort|uniq)){{0,2}} ?\| ?wc -l"),
         "PBS_NUM_NODES",
+    ),
+    (
+        re.compile(
+            rf"(?=.*(?:sort -u|uniq))(?=.*grep -v)(?:cat|sort(?: -u)?|uniq|grep -v \S+) {LSFS}"
+            r"(?: ?\| ?(?:sort -u|sort|uniq|grep -v \S+)){0,4} ?\| ?wc -l"
+        ),
+        LSF_NODES,
     ),
     (re.compile(r"scontrol show hostnames?(?: \S+)? ?\| ?wc -l"), "SLURM_NNODES"),
 )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...errors import InputError
-from ..slurm import directives
+from ..allocation import lsf_directives
+from ..slurm import directives, step_variables
 from .builtins import ASSIGNED
 from .calls import RUN_TRAIN, SHELLS, called_script, handed_variables, inner_script
 from .conditions import ShellCondition
@@ -64,7 +65,7 @@ class _Shell(Editing):
         if self.depth > DEEPEST:
             raise InputError(f"{where}: scripts are nested too deeply")
         outer, self.where = self.where, where
-        for name, value in {**pbs_directives(text), **directives(text, self.set)}.items():
+        for name, value in {**pbs_directives(text), **lsf_directives(text), **directives(text, self.set)}.items():
             self.set.setdefault(name, value)
             self.exported.add(name)
         try:
@@ -427,7 +428,7 @@ class _Shell(Editing):
         self.outcome.called.append(name)
         outer, mine, functions, exported = dict(self.set), self.arguments, self.functions, set(self.exported)
         seen = {key: value for key, value in self.set.items() if isinstance(value, str)} | dict(assigned)
-        handed, keeps = submitted(fields, path, seen) or ({}, True)
+        handed, keeps = submitted(fields, path, seen) or (step_variables(launcher, self.set), True)
         for key in [key for key in self.set if key not in (self.exported if keeps else self.given)]:
             del self.set[key]
         self.set.update(assigned if keeps else {})
@@ -462,7 +463,8 @@ class _Shell(Editing):
             launcher, text, words = inner
             count = len(self.outcome.started)
             outer, self.arguments = self.arguments, words
-            handed = {key: one for key, one in handed_variables(launcher).items() if key not in self.given}
+            handed = {**step_variables(launcher, self.set), **handed_variables(launcher)}
+            handed = {key: one for key, one in handed.items() if key not in self.given}
             before = {key: self.set[key] for key in handed if key in self.set}
             self.set.update(handed)
             self.enter(text, f"{self.where} line {command.line}")
