@@ -21,6 +21,7 @@ from .files.modal import is_modal, modal_functions
 from .files.notebook import parse_notebook, quoted
 from .files.recipes import Recipes, markdown_blocks
 from .files.sagemaker import estimator_scripts, is_sagemaker
+from .files.vertex import is_vertex, parse_vertex
 from .hosts import on_hosts
 from .keys import dotted_keys
 from .launch import LITGPT, NEMO, STARTERS, flags_of, without_flags
@@ -140,6 +141,8 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]], manifests
         sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
     elif kind == "yaml" and is_kubernetes(text):
         manifests.append((name, text))
+    elif kind in {"yaml", "json"} and is_vertex(text):
+        _take_manifest(parse_vertex(name, text, kind), sources, scripts)
     elif kind == "yaml" and (manifest := launcher_manifest(name, text, sources.text_of)) is not None:
         _take_manifest(manifest, sources, scripts)
     elif kind == "dockerfile":
@@ -163,6 +166,9 @@ def _take_manifest(manifest: LauncherManifest, sources: Sources, scripts: list[t
     sources.written |= manifest.files
     sources.machines = manifest.machines or sources.machines
     sources.machine_type = None if sources.machines is None else sources.machines.type
+    sources.assumed += manifest.assumed
+    if manifest.folder and not PurePath(manifest.folder).is_absolute() and (sources.folder / manifest.folder).is_dir():
+        sources.folder = sources.folder / manifest.folder
     scripts += manifest.scripts
 
 

@@ -2,7 +2,8 @@
 
 Sources: kubernetes-sigs/jobset:api/jobset/v1alpha2, kubeflow/training-operator:pkg/apis/kubeflow.org/v1 and
 pkg/controller.v1/pytorch/envvar.go (1.9), kubeflow/trainer:pkg/apis/trainer/v1alpha1, volcano.sh:batch/v1alpha1,
-ray-project/kuberay:ray-operator/apis/ray/v1/rayjob_types.go.
+ray-project/kuberay:ray-operator/apis/ray/v1/rayjob_types.go, kubernetes-sigs/lws:api/leaderworkerset/v1 (a group is
+`size` pods, its leader among them; each of `replicas` groups is on its own), project-codeflare/appwrapper:api/v1beta2.
 """
 
 import re
@@ -25,6 +26,8 @@ COUNTED = re.compile(
     rf"|{GPU.pattern})[\"']?:[ \t]*[\"']?\$\{{?([A-Za-z_]\w*)",
     re.MULTILINE,
 )
+CONTROLLERS = frozenset({"StatefulSet", "Deployment", "ReplicaSet"})  # whose replicas are pods of one template
+DEEPEST = 20
 RANK = re.compile(r"--(node|machine)[-_]rank[= ](\d+)(?=\s|$)")
 REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # Kubernetes's own, replaced before a shell sees the text
 
@@ -46,13 +49,15 @@ def parse_kubernetes(name: str, text: str, variables: Mapping[str, str] = {}) ->
             names = " ".join(f"--job {variable}=N" for variable in dict.fromkeys(variable for _, variable in left))
             raise InputError(f"{name}: {told}: not set in the files: give the file that sets it, or {names}")
     found = LauncherManifest()
-    groups: list[tuple[int, int, str]] = []  # pods, GPUs, script
-    for part in yaml_parts(text):
-        data = load_document(name, part, "yaml")
+    groups: list[tuple[int | None, int, str]] = []  # pods, GPUs, script
+    objects = [one for part in yaml_parts(text) for one in _objects(load_document(name, part, "yaml"))]
+    runtimes = {str(_inner(one, "metadata").get("name")): _inner(one, "spec") for one in objects if _is_runtime(one)}
+    for data in objects:
         if data.get("kind") == "ConfigMap":
             found.files |= {str(key): str(value) for key, value in _inner(data, "data").items()}
-        else:
-            groups += [_group(*pod) for pod in _pods(data)]
+        elif not _is_runtime(data):
+            found.assumed += _groups_apart(name, data)
+            groups += [_group(*pod) for pod in _pods(data, runtimes)]
     training = [group for group in groups if group[1]] or groups
     _refuse_same_rank(name, training)
     for _, _, script in [*training, *(group for group in groups if group not in training)]:
@@ -61,25 +66,63 @@ def parse_kubernetes(name: str, text: str, variables: Mapping[str, str] = {}) ->
             found.scripts.append((name if number == 1 else f"{name} ({number})", script))
     gpus = {group[1] for group in groups if group[1]}
     if len(gpus) == 1:
-        pods, each = sum(group[0] for group in groups if group[1]), gpus.pop()
-        found.machines = JobMachines(pods, each, name, (counted(pods, "pod"), f"{counted(each, 'GPU')} a pod"))
+        counts, each = [group[0] for group in groups if group[1]], gpus.pop()
+        pods = None if None in counts else sum(count or 0 for count in counts)
+        told = ("pods of a kind that is not known" if pods is None else counted(pods, "pod"), counted(each, "GPU"))
+        own = any(_starts_slots(one, each, groups) for one in objects)
+        found.machines = JobMachines(pods, each, name, (told[0], f"{told[1]} a pod"), starts_ranks=own)
     return found
 
 
-def _refuse_same_rank(name: str, groups: Sequence[tuple[int, int, str]]) -> None:
+def _starts_slots(data: Mapping[str, Any], gpus: int, groups: Sequence[tuple[int | None, int, str]]) -> bool:
+    """Whether an MPIJob starts a task for each GPU: on all slots of its hostfile, which the operator writes.
+
+    Source: kubeflow/mpi-operator:pkg/apis/kubeflow/v2beta1/types.go (slotsPerWorker, by default 1).
+    """
+    slots = as_whole(_inner(data, "spec").get("slotsPerWorker", 1))
+    counts = any(re.search(r"\s-{1,2}(?:np?|H|host|hostfile|N|npernode|map-by)\b", script) for _, _, script in groups)
+    return data.get("kind") == "MPIJob" and slots == gpus and not counts
+
+
+def _objects(data: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects in a document: itself, or what a list or a wrapper of several holds."""
+    spec, kind = _inner(data, "spec"), str(data.get("kind"))
+    inner = _listed(data, "items") if kind.endswith("List") else []
+    if kind == "AppWrapper":
+        old = [_inner(one, "generictemplate") for one in _listed(_inner(spec, "resources"), "GenericItems")]
+        inner = [*(_inner(one, "template") for one in _listed(spec, "components")), *old]
+    if inner and depth < DEEPEST:
+        for one in inner:
+            yield from _objects(one, depth + 1)
+    else:
+        yield data
+
+
+def _is_runtime(data: Mapping[str, Any]) -> bool:
+    """Whether an object is a template of Kubeflow's Trainer, which a TrainJob names."""
+    return str(data.get("kind")).endswith("TrainingRuntime")
+
+
+def _refuse_same_rank(name: str, groups: Sequence[tuple[int | None, int, str]]) -> None:
     """Raise InputError where several pods start with the same rank of a node, written as a number: none joins."""
     found: dict[str, int] = {}
     for pods, _, script in groups:
         said = None if re.search(r"--rdzv[-_]backend[= ]c10d", script) else RANK.search(script)
         if said is not None:
-            found[said[2]] = found.get(said[2], 0) + pods
+            found[said[2]] = found.get(said[2], 0) + (pods or 1)
     for rank, pods in found.items():
         if pods > 1:
             raise InputError(f"{name}: {pods} pods start with node_rank {rank}: expected a rank of its own for each")
 
 
-def _pods(data: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], dict[str, str]]]:
-    """Yield how many pods each template of a workload makes, the pod, and variables that its controller sets."""
+Pods = tuple[int | None, Mapping[str, Any], dict[str, str]]  # their number, one of them, and its controller's variables
+
+
+def _pods(data: Mapping[str, Any], runtimes: Mapping[str, Mapping[str, Any]] = {}) -> Iterator[Pods]:
+    """Yield how many pods each template of a workload makes, the pod, and variables that its controller sets.
+
+    Of a kind that is not known their number is None.
+    """
     kind, spec = str(data.get("kind")), _inner(data, "spec")
     if kind == "JobSet":
         for group in _listed(spec, "replicatedJobs"):
@@ -88,14 +131,15 @@ def _pods(data: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], dic
     elif kind == "Job" and "tasks" in spec:  # Volcano's
         for task in _listed(spec, "tasks"):
             yield as_whole(task.get("replicas")) or 1, _inner(task, "template", "spec"), {}
-    elif kind == "Job":
-        yield _of_job(spec), _inner(spec, "template", "spec"), {}
+    elif kind in {"Job", "CronJob"}:
+        job = spec if kind == "Job" else _inner(spec, "jobTemplate", "spec")
+        yield _of_job(job), _inner(job, "template", "spec"), {}
+    elif kind in CONTROLLERS:
+        yield as_whole(spec.get("replicas", 1)) or 0, _inner(spec, "template", "spec"), {}
+    elif kind == "LeaderWorkerSet":
+        yield from _group_pods(_inner(spec, "leaderWorkerTemplate"))
     elif kind == "TrainJob":
-        trainer = _inner(spec, "trainer")
-        pods = as_whole(trainer.get("numNodes")) or 1
-        resources = trainer.get("resourcesPerNode")
-        container = {**trainer, "resources": resources} if isinstance(resources, Mapping) else trainer
-        yield pods, {"containers": [container]}, _torch_variables(pods, trainer.get("numProcPerNode"))
+        yield _trainers_pods(spec, runtimes)
     elif kind == "Pod":
         yield 1, spec, {}
     elif kind in {"RayJob", "RayCluster"}:
@@ -106,9 +150,57 @@ def _pods(data: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], dic
         known = _torch_variables(sum(counts), spec.get("nprocPerNode")) if kind == "PyTorchJob" else {}
         for pods, group in zip(counts, groups, strict=True):
             yield pods, _inner(group, "template", "spec"), known
+    else:
+        yield from ((None, pod, {}) for pod in _templates(spec))
 
 
-def _ray_pods(spec: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], dict[str, str]]]:
+def _templates(data: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
+    """Yield the pods that stand anywhere in an object."""
+    if isinstance(data, Mapping) and isinstance(data.get("containers"), list):
+        yield data
+    elif isinstance(data, Mapping) and isinstance(data.get("container"), Mapping):  # of Argo's workflows
+        yield {"containers": [data["container"]]}
+    elif isinstance(data, Mapping) and "source" in (script := _inner(data, "script")):
+        yield {"containers": [{**script, "args": ["-c", script["source"]]}]}
+    elif isinstance(data, Mapping | list) and depth < DEEPEST:
+        for one in data.values() if isinstance(data, Mapping) else data:
+            yield from _templates(one, depth + 1)
+
+
+def _group_pods(template: Mapping[str, Any]) -> Iterator[Pods]:
+    """Yield the pods of one group of a LeaderWorkerSet: its workers, and a leader where that has a template."""
+    size = as_whole(template.get("size")) or 1
+    known = {"LWS_GROUP_SIZE": str(size)}
+    leader = _inner(template, "leaderTemplate", "spec")
+    if leader:
+        yield 1, leader, known
+    if size > bool(leader):
+        yield size - bool(leader), _inner(template, "workerTemplate", "spec"), known
+
+
+def _groups_apart(name: str, data: Mapping[str, Any]) -> list[str]:
+    """Return in words that several groups of a LeaderWorkerSet train each on their own; nothing for other objects."""
+    groups = as_whole(_inner(data, "spec").get("replicas")) or 1
+    if data.get("kind") != "LeaderWorkerSet" or groups == 1:
+        return []
+    return [f"{name}: one of its {groups} groups of pods, each of which trains on its own"]
+
+
+def _trainers_pods(spec: Mapping[str, Any], runtimes: Mapping[str, Mapping[str, Any]]) -> Pods:
+    """Return the pods of a TrainJob: what it says itself counts before what its runtime says."""
+    trainer, runtime = _inner(spec, "trainer"), runtimes.get(str(_inner(spec, "runtimeRef").get("name")), {})
+    policy = _inner(runtime, "mlPolicy")
+    pods = as_whole(trainer.get("numNodes")) or as_whole(policy.get("numNodes")) or 1
+    of_runtime = [one for pod in _templates(_inner(runtime, "template")) for one in _listed(pod, "containers")]
+    own = {key: value for key, value in trainer.items() if value is not None}
+    if isinstance(resources := trainer.get("resourcesPerNode"), Mapping):
+        own["resources"] = resources
+    base = max(of_runtime, key=_gpus, default={})
+    ranks = trainer.get("numProcPerNode", _inner(policy, "torch").get("numProcPerNode"))
+    return pods, {"containers": [{**base, **own}]}, _torch_variables(pods, ranks)
+
+
+def _ray_pods(spec: Mapping[str, Any]) -> Iterator[Pods]:
     """Yield the pods of a Ray cluster; its head starts the entry point, with the variables of the runtime."""
     cluster = _inner(spec, "rayClusterSpec") or spec
     head = _inner(cluster, "headGroupSpec")
@@ -145,12 +237,12 @@ def _torch_variables(pods: int, ranks: Any) -> dict[str, str]:
     return found | ({"PET_NPROC_PER_NODE": str(ranks)} if as_whole(ranks) else {})
 
 
-def _group(pods: int, pod: Mapping[str, Any], known: Mapping[str, str]) -> tuple[int, int, str]:
+def _group(pods: int | None, pod: Mapping[str, Any], known: Mapping[str, str]) -> tuple[int | None, int, str]:
     """Return the pods, the GPUs of each and the script of the container that has them, else of the first one."""
     containers = _listed(pod, "containers")
     counted = [(_gpus(container), container) for container in containers]
     gpus, container = max(counted, key=lambda one: one[0], default=(0, {}))
-    return pods, gpus, _script(container, known)
+    return pods, gpus, container_script(container, known)
 
 
 def _gpus(container: Mapping[str, Any]) -> int:
@@ -161,7 +253,7 @@ def _gpus(container: Mapping[str, Any]) -> int:
     return 0
 
 
-def _script(container: Mapping[str, Any], known: Mapping[str, str]) -> str:
+def container_script(container: Mapping[str, Any], known: Mapping[str, str] = {}) -> str:
     """Return a container's command as a shell script, with its variables set before it; empty where it has none."""
     variables: dict[str, str] = dict(known)
     for one in _listed(container, "env"):

@@ -24,6 +24,7 @@ from .recipes import shell_word
 SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"\$\{\{\s*([\w.-]+)\s*\}\}")  # AzureML's `${{inputs.NAME}}`
 OF_GPUS = frozenset({"name", "count", "memory", "total_memory", "vendor", "compute_capability"})  # dstack's `gpu`
+FOLDERS = ("code", "workdir", "working_dir")  # keys of AzureML, SkyPilot, dstack: the folder whose files a command sees
 OF_CONTAINER = frozenset({"command", "entrypoint", "build"})  # of Docker, that say what a container starts
 # keys that hold a command, in files of launchers that are not known; lists under the first ones are words of one line
 WORDS, LINES = frozenset({"command", "entrypoint", "cmd"}), frozenset({"run", "commands", "script", "bash_command"})
@@ -50,6 +51,8 @@ class LauncherManifest:
     scripts: list[tuple[str, str]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     machines: JobMachines | None = None
+    assumed: list[str] = field(default_factory=list)
+    folder: str = ""  # beside the manifest, in which its command runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +176,16 @@ def launcher_manifest(
 
 
 def command_of_other(name: str, data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the commands in a file of no kind that is known, as scripts."""
+    """Yield the commands in a file of no kind that is known, as scripts; `args` beside one are its further words."""
+    args = data.get("args")
     for key, value in data.items():
         if isinstance(value, Mapping):
             yield from command_of_other(name, value)
         elif isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
             for one in value:
                 yield from command_of_other(name, one)
+        elif key in WORDS and isinstance(value, list) and isinstance(args, list):
+            yield _command([*value, *args], lines=False)
         elif key in WORDS | LINES:
             yield _command(value, lines=key in LINES)
 
@@ -245,6 +251,8 @@ def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: Launcher
     before = _at(data, kind.first) if kind.first else None
     if isinstance(before, str | list) and before:
         lines += ["(", _command(before, lines=True), ")"]
+    folder = next((one for key in FOLDERS if isinstance(one := data.get(key), str)), "")
+    found.folder = found.folder or ("" if kind.of_host else folder)
     number = len(found.scripts) + 1
     found.scripts.append((name if number == 1 else f"{name} ({number})", "\n".join([*lines, command, ""])))
     for part, path in kind.files:
