@@ -21,6 +21,7 @@ from .files.modal import is_modal, modal_functions
 from .files.notebook import parse_notebook, quoted
 from .files.recipes import Recipes, markdown_blocks
 from .files.sagemaker import estimator_scripts, is_sagemaker
+from .files.template import fill_template, without_suffix
 from .files.vertex import is_vertex, parse_vertex
 from .hosts import on_hosts
 from .keys import dotted_keys
@@ -80,6 +81,8 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
             scripts.append(("command line", item))
         elif not override or _is_there(item):
             _take(item, sources, scripts, manifests)
+    for name in sources.filled:  # they are of the template alone
+        del sources.overrides[name]
     beside = list(scripts)
     for name, text in manifests:
         _take_manifest(parse_kubernetes(name, text, _variables_of(beside, sources)), sources, scripts)
@@ -116,8 +119,10 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]], manifests
     if not sources.names:
         sources.folder = Path(path).parent
     sources.names.append(name)
-    kind = kind_of(name, text)
+    kind = kind_of(without_suffix(name), text)
     if kind in {"shell", "yaml"}:
+        if kind == "shell" or is_kubernetes(text) or without_suffix(name) != name:
+            text = _filled(name, text, sources, yaml=kind == "yaml")
         sources.part_of_gpu = sources.part_of_gpu or part_of_gpu(text)
     if kind == "shell" and "slots" in text and HOSTS.fullmatch(f"{text}\n"):
         sources.hostfiles[name] = text
@@ -160,6 +165,16 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]], manifests
         document = Document(name, kind, load_document(name, text, kind), path)
         if not _take_commands(document, sources, scripts):
             sources.documents.append(document)
+
+
+def _filled(name: str, text: str, sources: Sources, *, yaml: bool) -> str:
+    """Return a text with the places of a template filled in; what nothing fills in is kept, to be asked for."""
+    template = fill_template(name, text, sources.overrides, yaml=yaml)
+    sources.assumed += template.assumed
+    sources.filled |= template.used
+    if template.open:
+        sources.unfilled = name, tuple(template.open)
+    return template.text
 
 
 def _take_manifest(manifest: LauncherManifest, sources: Sources, scripts: list[tuple[str, str]]) -> None:

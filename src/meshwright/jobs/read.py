@@ -102,13 +102,16 @@ def _job_of_folder(folder: str, items: Sequence[str], question: JobOptions | Non
 
 def _job_of(sources: Sources, question: JobOptions) -> Job:
     unwrap(sources)
+    open_places = _places_asked(sources)
+    sources.notes += [open_places] if open_places else []
     asked = msgspec.structs.replace(question, own=own_model(sources))
     try:
         name = reader_name(sources)
         sources.launch = sources.launch or _launch_of_missing(sources, name)
         job = READERS[name](sources, asked)
     except InputError as error:
-        raise InputError(f"{error}{_arguments_asked(sources)}" if NOT_SET in str(error) else str(error)) from None
+        told = f"{error}{_arguments_asked(sources)}" if NOT_SET in str(error) else str(error)
+        raise InputError(f"{told}; {open_places}" if open_places else told) from None
     return msgspec.structs.replace(job, machines=sources.machine_type, part_of_gpu=sources.part_of_gpu)
 
 
@@ -127,6 +130,15 @@ def _launch_of_missing(sources: Sources, engine: str) -> Launch | None:
     told = " and ".join(words for _, words in counts.values())
     sources.assumed.append(f"{program}, which is not here, starts what {told} say: one rank on each GPU")
     return Launch(engine, program, (), "torchrun", counts=counts, unknown=tuple(doubts), where=sources.names[0])
+
+
+def _places_asked(sources: Sources) -> str:
+    """Return in words what is not filled in in a template, "" where nothing is left open."""
+    if sources.unfilled is None:
+        return ""
+    name, places = sources.unfilled
+    words = " ".join(f"{place}=VALUE" for place in places)
+    return f"{name} is a template that is not filled in: --job {words} fills it"
 
 
 def _arguments_asked(sources: Sources) -> str:

@@ -46,6 +46,8 @@ class Sources:
     python_files: PythonPrograms = field(default_factory=PythonPrograms)
     machines: JobMachines | None = None  # of a manifest
     machine_type: str | None = None  # an instance type, or an accelerator, that a file names
+    filled: set[str] = field(default_factory=set)  # names given beside the files that fill in a template
+    unfilled: tuple[str, tuple[str, ...]] | None = None  # a template, and its names that nothing gives
     part_of_gpu: str = ""  # in a file's words, where its ranks have parts of GPUs
     recipes: dict[str, tuple[Recipes, str | None]] = field(default_factory=dict)  # of files, and the target asked for
     hostfiles: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Files that hold a job's commands or configuration inside something else.
 
 - commands: `makefile` and `justfile` as `recipes`, `notebook`, `kubernetes`, a launcher's `manifest`, `sagemaker`,
-  `modal`, `dockerfile`, `vertex`
+  `modal`, `dockerfile`, `vertex`, any of them as a `template`
 - configuration: `hydra`, a tree of YAML
 """
