@@ -61,12 +61,12 @@ HOSTS = re.compile(r"(?:\s*(?:#.*|\S+\s+slots\s*=\s*\d+.*)?\n)+")
 def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
     """Return the sources that the words of `--job` name; of several trainings of a script those of the one at `place`.
 
-    They are files, FILE.py:FUNCTION, Makefile:TARGET, FILE.sh:LINE, NAME=VALUE overrides, or a command line in one word
-    ("bash run.sh 8 4", "trl sft --config sft.yaml").
+    They are files, FILE.py:FUNCTION, Makefile:TARGET, FILE.yaml:NAME of an object, FILE.sh:LINE, NAME=VALUE overrides,
+    or a command line in one word ("bash run.sh 8 4", "trl sft --config sft.yaml").
     """
     sources = Sources(place=place)
     scripts: list[tuple[str, str]] = []
-    manifests: list[tuple[str, str]] = []
+    manifests: list[tuple[str, str, str | None]] = []
     for item in items:
         override = OVERRIDE.fullmatch(item)
         if override and not COMMAND.search(item) and not _is_there(item):
@@ -84,8 +84,8 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
     for name in sources.filled:  # they are of the template alone
         del sources.overrides[name]
     beside = list(scripts)
-    for name, text in manifests:
-        _take_manifest(parse_kubernetes(name, text, _variables_of(beside, sources)), sources, scripts)
+    for name, text, asked in manifests:
+        _take_manifest(parse_kubernetes(name, text, _variables_of(beside, sources), asked), sources, scripts)
     if not sources.names:
         raise InputError("--job: expected a file, such as --job train.sh")
     follow_scripts(scripts, sources)
@@ -112,7 +112,9 @@ def _variables_of(scripts: Sequence[tuple[str, str]], sources: Sources) -> dict[
     return found | sources.overrides
 
 
-def _take(item: str, sources: Sources, scripts: list[tuple[str, str]], manifests: list[tuple[str, str]]) -> None:
+def _take(
+    item: str, sources: Sources, scripts: list[tuple[str, str]], manifests: list[tuple[str, str, str | None]]
+) -> None:
     """Take what a file is; manifests of Kubernetes are left for when the scripts beside them are known."""
     path, function = _function_of(item)
     name, text = read_document(path)
@@ -145,7 +147,7 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]], manifests
         sources.written |= notebook.files
         sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
     elif kind == "yaml" and is_kubernetes(text):
-        manifests.append((name, text))
+        manifests.append((name, text, function))
     elif kind in {"yaml", "json"} and is_vertex(text):
         _take_manifest(parse_vertex(name, text, kind), sources, scripts)
     elif kind == "yaml" and (manifest := launcher_manifest(name, text, sources.text_of)) is not None:
@@ -223,13 +225,15 @@ def _recipes(name: str, kind: str, text: str, sources: Sources) -> Recipes:
 
 
 def _function_of(item: str) -> tuple[str, str | None]:
-    """Split FILE.py:FUNCTION, Makefile:TARGET and, of a script, FILE:LINE."""
+    """Split FILE.py:FUNCTION, Makefile:TARGET, FILE.yaml:NAME of an object and, of a script, FILE:LINE."""
     path, colon, function = item.rpartition(":")
     if colon and path.endswith(".py") and function.isidentifier():
         return path, function
     if colon and re.fullmatch(r"[\w.-]+", function) and kind_of(path, "") in {"makefile", "justfile"}:
         return path, function
     if colon and re.fullmatch(r"\d{1,6}", function) and not _is_there(item) and kind_of(path, "") == "shell":
+        return path, function
+    if colon and path.lower().endswith((".yaml", ".yml")) and not _is_there(item):  # an object of a manifest
         return path, function
     return item, None
 

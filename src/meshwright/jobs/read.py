@@ -6,6 +6,7 @@ from pathlib import PurePath
 import msgspec
 
 from ..errors import InputError
+from .documents import read_document
 from .draft import JobOptions
 from .engines import (
     automodel,
@@ -26,12 +27,14 @@ from .engines import (
     torchtune,
 )
 from .engines.wrappers import unwrap
+from .files.kubernetes import is_kubernetes, jobs_of_manifest
 from .folders import file_of_folder, is_folder, settings_of_folder
 from .gather import gather_sources
 from .job import Job
 from .keys import dotted_keys
 from .launch import STARTERS, Launch, of_environment
 from .model_choice import own_model
+from .runs import SeveralTrainings
 from .shell.marks import shown
 from .signs import is_neox_together, of_document, of_python
 from .sources import Sources
@@ -75,7 +78,12 @@ def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
         folder = next((item for item in items if is_folder(item)), None)
         if folder is not None:
             return _job_of_folder(folder, items, question)
-        sources = gather_sources(items)
+        try:
+            sources = gather_sources(items)
+        except SeveralTrainings:
+            if (found := _only_object(items, question or JobOptions())) is None:
+                raise
+            return found
         if len(sources.tasks) > 2:  # a variable and its values
             return _only_task(items, sources, question or JobOptions())
         if sources.trainings:
@@ -203,11 +211,38 @@ def _only_task(items: Sequence[str], sources: Sources, question: JobOptions) -> 
     return msgspec.structs.replace(jobs[0], assumed=(alike, *jobs[0].assumed))
 
 
+def _only_object(items: Sequence[str], question: JobOptions) -> Job | None:
+    """Return the job that all objects of a manifest are; None where no manifest has several.
+
+    Raises InputError where they differ in what is priced.
+    """
+    for place, item in enumerate(items):
+        if not item.lower().endswith((".yaml", ".yml")) or not is_kubernetes(text := read_document(item)[1]):
+            continue
+        own = PurePath(item).name
+        names = list(dict.fromkeys(jobs_of_manifest(own, text)))
+        if len(names) < 2:
+            continue
+        rest = [*items[:place], *items[place + 1 :]]
+        several = f"{own}: holds {len(names)} trainings, {_joined(names)}"
+        choice = f"expected one: --job {own}:{names[0]} names it"
+        if len(names) > MOST_TRAININGS:
+            raise InputError(f"{several}; {choice}")
+        try:
+            jobs = [read_job([f"{item}:{name}", *rest], question) for name in names]
+        except InputError as error:
+            raise InputError(f"{several}; {choice} ({error})") from None
+        if told := _difference(jobs):
+            raise InputError(f"{several}, of {told}; {choice}")
+        return msgspec.structs.replace(jobs[0], assumed=(f"{several}, alike in what is priced", *jobs[0].assumed))
+    return None
+
+
 def _difference(jobs: Sequence[Job]) -> str:
     """Return the first thing priced in which jobs differ, with its values, "" where they are alike."""
     first = _priced(jobs[0])
     for mine in map(_priced, jobs[1:]):
-        for name, value in mine.items():
+        for name, value in sorted(mine.items(), key=lambda pair: pair[0] != "architecture"):  # a model tells most
             if value != first.get(name) and name == "architecture":
                 return f"the models {_joined(dict.fromkeys(job.model_name or 'of other sizes' for job in jobs))}"
             if value != first.get(name):

@@ -30,6 +30,10 @@ BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron", "nemo_rl", "lev
 READ = BY_FILES | {"litgpt"}  # whose command names no trainer that is not read: `fabric run` starts LitGPT
 
 
+class SeveralTrainings(InputError):
+    """Refusal of files that start different trainings."""
+
+
 @dataclass(slots=True)
 class _Runs:
     """The scripts of a job, followed each by itself: what they would start, and which of it trains."""
@@ -64,7 +68,7 @@ class _Runs:
                     del self.outcomes[name]
                 found = named
         if len({launch.training for launch in found.values()}) > 1:
-            raise InputError(f"{' and '.join(found)} both start a training; expected one")
+            raise SeveralTrainings(f"{' and '.join(found)} both start a training; expected one")
         return next(iter(found), None)
 
 

@@ -37,8 +37,18 @@ def is_kubernetes(text: str) -> bool:
     return IS_MANIFEST.search(text) is not None and re.search(r"^kind:\s*\S", text, re.MULTILINE) is not None
 
 
-def parse_kubernetes(name: str, text: str, variables: Mapping[str, str] = {}) -> LauncherManifest:
-    """Return what a manifest runs; InputError where its YAML is broken, or where a variable counts its pods or GPUs.
+def jobs_of_manifest(name: str, text: str) -> list[str]:
+    """Return the names of the objects of a manifest that start pods with GPUs."""
+    objects = [one for part in yaml_parts(text) for one in _objects(load_document(name, part, "yaml"))]
+    return [_name(one) for one in objects if not _is_runtime(one) and any(_group(*pod)[1] for pod in _pods(one))]
+
+
+def parse_kubernetes(
+    name: str, text: str, variables: Mapping[str, str] = {}, only: str | None = None
+) -> LauncherManifest:
+    """Return what a manifest runs, with `only` its object of that name.
+
+    Raises InputError where its YAML is broken, where a variable counts its pods or GPUs, or where none is named so.
 
     A manifest that counts by variables is a template: `envsubst` puts in the `variables` before Kubernetes sees it.
     """
@@ -51,11 +61,13 @@ def parse_kubernetes(name: str, text: str, variables: Mapping[str, str] = {}) ->
     found = LauncherManifest()
     groups: list[tuple[int | None, int, str]] = []  # pods, GPUs, script
     objects = [one for part in yaml_parts(text) for one in _objects(load_document(name, part, "yaml"))]
-    runtimes = {str(_inner(one, "metadata").get("name")): _inner(one, "spec") for one in objects if _is_runtime(one)}
+    if only is not None and only not in map(_name, objects):
+        raise InputError(f"{name}: no object is named {only!r} (there are: {', '.join(map(_name, objects))})")
+    runtimes = {_name(one): _inner(one, "spec") for one in objects if _is_runtime(one)}
     for data in objects:
         if data.get("kind") == "ConfigMap":
             found.files |= {str(key): str(value) for key, value in _inner(data, "data").items()}
-        elif not _is_runtime(data):
+        elif not _is_runtime(data) and only in {None, _name(data)}:
             found.assumed += _groups_apart(name, data)
             groups += [_group(*pod) for pod in _pods(data, runtimes)]
     training = [group for group in groups if group[1]] or groups
@@ -96,6 +108,10 @@ def _objects(data: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, A
             yield from _objects(one, depth + 1)
     else:
         yield data
+
+
+def _name(data: Mapping[str, Any]) -> str:
+    return str(_inner(data, "metadata").get("name"))
 
 
 def _is_runtime(data: Mapping[str, Any]) -> bool:
