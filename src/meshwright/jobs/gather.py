@@ -19,6 +19,7 @@ from .files.makefile import parse_makefile
 from .files.manifest import LauncherManifest, command_of_other, launcher_manifest
 from .files.modal import is_modal, modal_functions
 from .files.notebook import parse_notebook, quoted
+from .files.python_launcher import launcher_script
 from .files.recipes import Recipes, markdown_blocks
 from .files.sagemaker import estimator_scripts, is_sagemaker
 from .files.template import fill_template, without_suffix
@@ -137,7 +138,7 @@ def _take(
         scripts += [(name if not place else f"{name} ({place + 1})", one) for place, one in enumerate(commands)]
         sources.assumed += assumed
         sources.notes += notes
-    elif kind == "python" and is_modal(text) and _take_functions(name, text, path, sources, scripts):
+    elif kind == "python" and _take_starter(name, text, path, sources, scripts):
         pass
     elif kind == "python":
         sources.python_files.given.append(PythonProgram(name, text, Path(path), function))
@@ -195,6 +196,19 @@ def _take_functions(name: str, text: str, path: str, sources: Sources, scripts: 
     _take_manifest(functions, sources, scripts)
     sources.assumed += assumed if functions.scripts else []
     return bool(functions.scripts)
+
+
+def _take_starter(name: str, text: str, path: str, sources: Sources, scripts: list[tuple[str, str]]) -> bool:
+    """Take the commands that a Python file starts on machines or ranks; return whether it starts any."""
+    if is_modal(text) and _take_functions(name, text, path, sources, scripts):
+        return True
+    if of_python(text) is not None:
+        return False
+    found = launcher_script(text, name, Path(path), sources.overrides)
+    if found is not None:
+        scripts.append((name, found[0]))
+        sources.assumed += found[1]
+    return found is not None
 
 
 def _take_commands(document: Document, sources: Sources, scripts: list[tuple[str, str]]) -> bool:

@@ -272,3 +272,8 @@ def test_rows_that_nothing_packs_are_said_to_be_shorter_perhaps(tmp_path, old, n
     found = job(tmp_path, {"own.yml": AXOLOTL.replace(old, new, 1) if old else AXOLOTL}, gpus=4)
 
     assert any("nothing packs samples, so rows may be shorter" in text for text in found.assumed) == told
+
+
+@pytest.mark.parametrize(("length", "loss"), [("max_length", "fused"), ("max_seq_length", "whole")])
+def test_the_loss_of_trl_is_in_chunks_by_default_in_the_releases_that_have_no_max_seq_length(tmp_path, length, loss):
+    assert job(tmp_path, {"sft.py": SFT.format(more=f", {length}=512")}).loss == loss

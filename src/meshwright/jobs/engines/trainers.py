@@ -203,6 +203,8 @@ def trl_settings(arguments: Mapping[str, Any], config: str = "SFTConfig") -> tup
     """Return what a configuration of TRL's sets otherwise than TrainingArguments where nothing says it, and the words.
 
     All of them are _BaseConfig's but the way to the loss, which is SFTConfig's alone.
+    `max_seq_length` is gone since TRL 0.20 (huggingface/trl#3912): a job that has it is of a release before 1.7, from
+    which on the loss is in chunks by default (huggingface/trl#5846).
     """
     found: dict[str, Any] = {}
     if arguments.get("bf16") is None and str(arguments.get("fp16") or False).lower() == "false":
@@ -213,5 +215,5 @@ def trl_settings(arguments: Mapping[str, Any], config: str = "SFTConfig") -> tup
         found["max_length"] = 1024
     liger = str(arguments.get("use_liger_kernel") or False).lower()
     if config == "SFTConfig" and arguments.get("loss_type") is None and liger == "false":
-        found["loss_type"] = "chunked_nll"
+        found["loss_type"] = "nll" if "max_seq_length" in arguments else "chunked_nll"
     return found, [f"{key} {value} (the default of TRL's {config})" for key, value in found.items()]

@@ -15,14 +15,13 @@ from ..python.script import program_calls
 from ..python.static import PythonModule
 from ..python.values import Opaque, PythonCall
 from .manifest import JobMachines, LauncherManifest, gpu_count, machine_name
-from .recipes import shell_word
+from .python_launcher import started_commands
 
 IMPORTS = re.compile(r"^\s*(?:import|from)\s+modal\b", re.MULTILINE)
 # a command that may train: others look at the machine
 PROGRAM = re.compile(
     r"(?:^|[\s/])(?:torchrun|accelerate|deepspeed|composer|tune|axolotl|trl|litgpt|llamafactory-cli|python[\d.]*|(?:ba)?sh)\s"
 )
-STARTS = frozenset({"run", "call", "check_call", "check_output", "Popen", "system"})  # of subprocess and os
 
 
 def is_modal(text: str) -> bool:
@@ -68,15 +67,7 @@ def _commands(function: ast.FunctionDef, module: PythonModule, walk: Walk) -> li
     walk.calls = []
     module.call(function, [], {})
     calls, walk.calls = walk.calls, None
-    started = [one for one in calls if one.last in STARTS and re.match(r"(?:subprocess|os)\.", one.name)]
-    return [text for call in started if call.args and (text := _command(call.args[0]))]
-
-
-def _command(value: Any) -> str:
-    """Return a command as a line of a script; a word that only the running file knows is a variable not set."""
-    if isinstance(value, list):
-        return " ".join(shell_word(str(one)) if isinstance(one, str | int) else "$a_word_of_the_file" for one in value)
-    return value if isinstance(value, str) else ""
+    return started_commands(calls or [])
 
 
 def _machines(asked: Mapping[str, Any], where: str) -> JobMachines:

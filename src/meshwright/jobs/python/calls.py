@@ -1,5 +1,6 @@
 """Calls that a Python configuration makes and whose result is known: builtins, variables of the job, its flags."""
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from .values import COMPUTED, TEXTS, Opaque, PythonCall
 
 ENVIRONMENT = frozenset({"os.environ.get", "environ.get", "os.getenv", "getenv"})
 PARSER, PARSED = "ArgumentParser", "Namespace"
-MOST_TEXT = 1000
+MOST_TEXT = 10_000
 
 
 @dataclass(slots=True)
@@ -70,6 +71,34 @@ def text_method(owner: str, name: str, args: list[Any], text: str) -> Any:
         return TEXTS[name](owner[:MOST_TEXT], *args)
     except TypeError:  # more arguments than it takes here
         return Opaque(text)
+
+
+LISTS = frozenset({"append", "extend", "insert", "join", "split"})  # methods that build a command
+
+
+def list_method(owner: str | list[Any], name: str, args: list[Any], text: str) -> Any:
+    """Return what a method makes of a list or of a text, or change the list; what is not known stands as unknown."""
+    if isinstance(owner, str):
+        words = args[0] if name == "join" and len(args) == 1 else None
+        if name == "split" and not args:
+            return owner.split()
+        plain = isinstance(words, list) and all(isinstance(one, str) for one in words)
+        return owner.join(words)[:MOST_TEXT] if plain and words is not None else Opaque(text)
+    if name == "append" and len(args) == 1:
+        owner.append(args[0])
+    elif name == "extend" and len(args) == 1:
+        owner += args[0] if isinstance(args[0], list) else [Opaque(text)]
+    elif name == "insert" and len(args) == 2 and isinstance(args[0], int):
+        owner.insert(args[0], args[1])
+    return None
+
+
+def spread(node: ast.expr, value: Callable[[ast.expr], Any]) -> list[Any]:
+    """Return the values that an element of a list stands for: several behind a star, which may not be known."""
+    if not isinstance(node, ast.Starred):
+        return [value(node)]
+    inner = value(node.value)
+    return list(inner) if isinstance(inner, list) else [Opaque(f"*{ast.unparse(node.value)}")]
 
 
 def method(owner: PythonCall, name: str, call: PythonCall, walk: Walk, where: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import InputError
 from ..arithmetic import NotArithmetic, operation_result
 from ..documents import read_document
-from .calls import ENVIRONMENT, Walk, computed, instantiated, method, text_method, variable
+from .calls import ENVIRONMENT, LISTS, Walk, computed, instantiated, list_method, method, spread, text_method, variable
 from .functions import FIELDS, copied_fields, returns_config, runs_among, whole_call
 from .imports import imports_of, module_file, parsed
 from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, record_of
@@ -274,7 +274,7 @@ class PythonModule:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.List | ast.Tuple):
-            return [self.value(item, names) for item in node.elts if not isinstance(item, ast.Starred)]
+            return [one for item in node.elts for one in spread(item, lambda inner: self.value(inner, names))]
         if isinstance(node, ast.ListComp):
             return self._each(node, names)
         if isinstance(node, ast.Dict):
@@ -415,12 +415,14 @@ class PythonModule:
 
     def _made(self, node: ast.Call, name: str, args: list[Any], keywords: dict[str, Any], names: dict[str, Any]) -> Any:
         """Return what a call of something that is not in the source tree makes: a record, or what is known of it."""
-        made = PythonCall(name, args, keywords)
+        made = PythonCall(name, [list(one) if isinstance(one, list) else one for one in args], keywords)
         if isinstance(node.func, ast.Attribute):
             owner = self.value(node.func.value, names)
             own = node.func.attr
             if isinstance(owner, str) and own in TEXTS and all(isinstance(one, str) for one in args):
                 return text_method(owner, own, args, _text(node))
+            if isinstance(owner, str | list) and own in LISTS:
+                return list_method(owner, own, args, _text(node))
             if isinstance(owner, PythonCall):
                 if (known := method(owner, own, made, self.walk, self.where)) is not None:
                     return known

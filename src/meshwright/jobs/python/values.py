@@ -1,5 +1,6 @@
 """Values of Python configurations that are read as data, and what may be asked of them."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +95,8 @@ COMPUTED: Mapping[str, Callable[..., Any]] = {
         "len": len,
         "sum": sum,
         "abs": abs,
+        "shlex.split": shlex.split,
+        "shlex.join": shlex.join,
     },
 }
 PLAIN = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
