@@ -22,7 +22,7 @@ from .files.notebook import parse_notebook, quoted
 from .files.python_launcher import launcher_script
 from .files.recipes import Recipes, markdown_blocks
 from .files.sagemaker import estimator_scripts, is_sagemaker
-from .files.template import fill_template, without_suffix
+from .files.template import fill_template, name_of_filled
 from .files.vertex import is_vertex, parse_vertex
 from .hosts import on_hosts
 from .keys import dotted_keys
@@ -122,9 +122,9 @@ def _take(
     if not sources.names:
         sources.folder = Path(path).parent
     sources.names.append(name)
-    kind = kind_of(without_suffix(name), text)
+    kind = kind_of(name_of_filled(name), text)
     if kind in {"shell", "yaml"}:
-        if kind == "shell" or is_kubernetes(text) or without_suffix(name) != name:
+        if kind == "shell" or is_kubernetes(text) or name_of_filled(name) != name:
             text = _filled(name, text, sources, yaml=kind == "yaml")
         sources.part_of_gpu = sources.part_of_gpu or part_of_gpu(text)
     if kind == "shell" and "slots" in text and HOSTS.fullmatch(f"{text}\n"):

@@ -80,7 +80,7 @@ def test_what_is_submitted_from_elsewhere_is_named_with_the_machines_that_it_get
         'words.extend(["--per_device_train_batch_size", "3"])',
         'words.append("--per_device_train_batch_size=3")',
         'words = " ".join([*words, "--per_device_train_batch_size 3"])',
-        'words = shlex.split(shlex.join(words) + " --per_device_train_batch_size 3")',
+        'words = shlex.split(shlex.join([*words, "--per_device_train_batch_size=3"]))',
     ],
 )
 def test_words_that_are_added_to_a_command_count(tmp_path, more):
@@ -94,7 +94,7 @@ def test_words_that_are_added_to_a_command_count(tmp_path, more):
 
 def test_words_that_nobody_knows_are_no_end_of_a_command(tmp_path):
     words = ["torchrun", "--nproc_per_node=4", *WORDS]
-    text = f"import subprocess\nsubprocess.run([*{words}, *extra()])\n"
+    text = f"import subprocess\nsubprocess.run([*{words}, '--per_device_train_batch_size=3', *extra()])\n"
 
     assert any("further flags" in note for note in job(tmp_path, {"launch.py": text}).notes)
 
@@ -135,7 +135,7 @@ def test_an_object_of_a_manifest_is_chosen_by_its_name(tmp_path):
     assert (found.model_name, found.world) == ("Qwen/Qwen2.5-7B", 4)
 
 
-def test_a_name_that_no_object_of_a_manifest_has_is_refused_with_those_that_they_have(tmp_path):
+def test_a_name_that_no_object_of_a_manifest_has_is_refused_with_the_names_that_there_are(tmp_path):
     with pytest.raises(InputError, match=r"no object is named 'huge' \(there are: small, large\)"):
         job(tmp_path, jobs("Qwen/Qwen2.5-7B", "1e-4"), f"{tmp_path / 'jobs.yaml'}:huge")
 

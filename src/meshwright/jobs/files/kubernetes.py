@@ -80,9 +80,9 @@ def parse_kubernetes(
     if len(gpus) == 1:
         counts, each = [group[0] for group in groups if group[1]], gpus.pop()
         pods = None if None in counts else sum(count or 0 for count in counts)
-        told = ("pods of a kind that is not known" if pods is None else counted(pods, "pod"), counted(each, "GPU"))
+        words = ("pods of a kind that is not known" if pods is None else counted(pods, "pod"), counted(each, "GPU"))
         own = any(_starts_slots(one, each, groups) for one in objects)
-        found.machines = JobMachines(pods, each, name, (told[0], f"{told[1]} a pod"), starts_ranks=own)
+        found.machines = JobMachines(pods, each, name, (words[0], f"{words[1]} a pod"), starts_ranks=own)
     return found
 
 

@@ -37,7 +37,7 @@ class FilledTemplate:
     assumed: list[str] = field(default_factory=list)
 
 
-def without_suffix(name: str) -> str:
+def name_of_filled(name: str) -> str:
     """Return the name of the file that a template makes."""
     return next((name[: -len(end)] for end in SUFFIXES if name.lower().endswith(end)), name)
 
@@ -48,7 +48,7 @@ def fill_template(name: str, text: str, given: Mapping[str, str], *, yaml: bool)
     A script has places in braces if its name or its directives say so: else they are words of `docker --format`.
     Raises InputError for a loop, or for another construct that is not followed.
     """
-    sure = yaml or without_suffix(name) != name or IN_DIRECTIVE.search(text) is not None
+    sure = yaml or name_of_filled(name) != name or IN_DIRECTIVE.search(text) is not None
     if sure and (construct := GO.search(text)) is not None:
         line = text.count("\n", 0, construct.start()) + 1
         raise InputError(f"{name}: line {line}: a template of Go's is not followed: give what Helm makes of it")

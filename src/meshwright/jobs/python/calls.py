@@ -93,7 +93,7 @@ def list_method(owner: str | list[Any], name: str, args: list[Any], text: str) -
     return None
 
 
-def spread(node: ast.expr, value: Callable[[ast.expr], Any]) -> list[Any]:
+def starred_values(node: ast.expr, value: Callable[[ast.expr], Any]) -> list[Any]:
     """Return the values that an element of a list stands for: several behind a star, which may not be known."""
     if not isinstance(node, ast.Starred):
         return [value(node)]

@@ -14,7 +14,18 @@ from typing import Any
 from ...errors import InputError
 from ..arithmetic import NotArithmetic, operation_result
 from ..documents import read_document
-from .calls import ENVIRONMENT, LISTS, Walk, computed, instantiated, list_method, method, spread, text_method, variable
+from .calls import (
+    ENVIRONMENT,
+    LISTS,
+    Walk,
+    computed,
+    instantiated,
+    list_method,
+    method,
+    starred_values,
+    text_method,
+    variable,
+)
 from .functions import FIELDS, copied_fields, returns_config, runs_among, whole_call
 from .imports import imports_of, module_file, parsed
 from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, record_of
@@ -274,7 +285,7 @@ class PythonModule:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.List | ast.Tuple):
-            return [one for item in node.elts for one in spread(item, lambda inner: self.value(inner, names))]
+            return [one for item in node.elts for one in starred_values(item, lambda inner: self.value(inner, names))]
         if isinstance(node, ast.ListComp):
             return self._each(node, names)
         if isinstance(node, ast.Dict):
