@@ -103,12 +103,12 @@ def _submitted(module: PythonModule, calls: Sequence[PythonCall], walk: Walk, wh
 def _told(target: PythonCall | Opaque, module: PythonModule) -> str:
     """Return what is submitted in words, with the module that it is from."""
     name = target.name if isinstance(target, PythonCall) else target.text
-    froms = {
+    modules = {
         alias.asname or alias.name: node.module
         for node in ast.walk(module.tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    source = f" of {froms[name]}" if froms.get(name) else ""
+    source = f" of {modules[name]}" if modules.get(name) else ""
     words = [str(one) for one in target.args if isinstance(one, str)] if isinstance(target, PythonCall) else []
     return f"{name}{source}" + (f" with {', '.join(words)}" if words else "")
