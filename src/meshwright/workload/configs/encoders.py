@@ -96,8 +96,24 @@ def esm(c: ConfigReader) -> Architecture:
     return made(c, STYLE, [layer] * count, beside_parameters=beside, beside_weights=hidden * hidden)
 
 
+GATES = ("glu", "swiglu", "geglu")
+BIASES = ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")
+NOMICS = dict.fromkeys((*BIASES, "prenorm", "parallel_block", "use_rms_norm", "causal"), False)
+
+
 def nomic_bert(c: ConfigReader) -> Architecture:
-    """Return Nomic BERT: rotated queries and keys, gated networks without biases, norms behind both halves."""
+    """Return Nomic BERT: rotated queries and keys, gated networks without biases, norms behind both halves.
+
+    Keys of the code beside its first weights (nomic-ai/nomic-bert-2048:modeling_hf_nomic_bert.py) are held to these.
+    """
+    c.fixed(NOMICS)
+    if (named := c.value("activation_function", "swiglu")) not in GATES:
+        raise ValueError(f"activation_function: expected one of {', '.join(GATES)}, got {named!r}")
+    c.skip("dense_seq_output", "fused_bias_fc", "max_trained_positions", "use_xentropy")
+    rows = max(c.whole("pad_vocab_size_multiple", 1), 1)
+    c = c.changed({"vocab_size": -(-c.whole("vocab_size") // rows) * rows})
+    if not c.given("intermediate_size") and c.says("intermediate_size"):
+        raise ValueError("n_inner: expected a width of the networks, got null")
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     plain = attention_of_config(c)
     mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)

@@ -31,7 +31,7 @@ PATTERNS = re.compile(
     |(use_sliding_window|attention_chunk_size|position_embedding_type|original_max_position_embeddings|rms_norm)
     |(vision|image|video|audio|sound|boi|eoi|boa|eoa)_(start|end|token|soft|seq|size|split|grid|aspect|newline).*
     |(mm_tokens_per_image|num_image_tokens|image_aspect_ratio|image_grid_pinpoints|torch_dtype|dtype|dynamic_image_size|template)
-    |(ignore_index|is_composition|tokenizer_(name|type|path)|embeddings_scale_by_sqrt_dim|force_bos_token_insert)
+    |(ignore_index|is_composition|tokenizer_(name|type|path)|embeddings_scale_by_sqrt_dim|force_bos_token_(insert|to_be_generated))
     |(tokens_per_second|spatial_.*|force_image_size|ps_version|downsample_ratio|max_dynamic_patch|min_dynamic_patch)
     # generation
     |(max_new_tokens|min_new_tokens|max_time|max_cache_len|stop_strings|min_p|top_h|epsilon_cutoff|eta_cutoff)

@@ -146,6 +146,13 @@ def bert_layer(c: ConfigReader) -> LayerKind:
     return LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
 
 
+# keys of the first files (google-research/bert: bert_config.json of multilingual_L-12_H-768_A-12), which no code reads
+BERTS_FIRST = ("directionality", "pooler_type", "pooler_fc_size", "pooler_num_fc_layers") + (
+    "pooler_num_attention_heads",
+    "pooler_size_per_head",
+)
+
+
 def encoder(
     c: ConfigReader,
     *,
@@ -162,7 +169,8 @@ def encoder(
     """
     if c.flag("use_task_id"):
         raise ValueError("use_task_id: expected false; a table of tasks is not counted")
-    c.skip("task_type_vocab_size")
+    c.skip("task_type_vocab_size", *BERTS_FIRST)
+    c.fixed({"position_embedding_type": "absolute", "tie_weights_": True})
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     narrow = c.whole("embedding_size", hidden)
     types = c.whole("type_vocab_size", 2) if token_types else 0
@@ -324,6 +332,8 @@ def bart(
         raise ValueError("use_prompt: expected false; prompts that are trained are not counted")
     c.skip("prompt_length", "prompt_mid_dim")
     c.skip("static_position_embeddings", "extra_pos_embeddings", "gradient_checkpointing")
+    # of students: which layers of a teacher they began with (huggingface/transformers: seq2seq-distillation)
+    c.skip("student_encoder_layers", "student_decoder_layers", "save_step", "replacing_rate")
     if not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; embeddings of the two sides apart are not counted")
     positions = {"fixed": 0, "learned": 2 * places, "learned+2": 2 * (places + 2)}[tables]

@@ -70,7 +70,13 @@ def _adapters(config: Mapping[str, Any], rank: object, where: str) -> int:
     return layers * rank * (hidden + columns + 2 * hidden + hidden + 2 * inner + inner + hidden)
 
 
-ENCODERS_LAYERS = {"num_hidden_layers": "encoder_layers"}
+ENCODERS_LAYERS = {"num_hidden_layers": "encoder_layers", "num_attention_heads": "encoder_attention_heads"}
+HEARS = ENCODERS_LAYERS | {"intermediate_size": "encoder_ffn_dim"}  # of encoders of sound that are Whisper's
+# of the code beside the weights (nomic-ai/nomic-bert-2048:configuration_hf_nomic_bert.py), after GPT-2's
+NOMIC = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"} | {
+    "n_inner": "intermediate_size",
+    "n_positions": "max_position_embeddings",
+}
 TIED, WIDTH_OF_EXPERTS = {"tie_embedding": "tie_word_embeddings"}, {"intermediate_size": "moe_intermediate_size"}
 OF_SOUND = {"encoder_config": "audio_config"}  # where other types keep what hears
 # names that the class takes for today's
@@ -80,6 +86,12 @@ OTHER_NAMES: dict[str, Mapping[str, str]] = {
     **dict.fromkeys(("m2m_100", "marian", "whisper", "nllb-moe", "led"), ENCODERS_LAYERS),
     **dict.fromkeys(("deepseek_v4", "inkling2_text"), WIDTH_OF_EXPERTS),
     **dict.fromkeys(("granite_speech", "granite_speech_plus"), OF_SOUND),
+    **dict.fromkeys((f"{kind}/audio" for kind in ("qwen2_audio", "qwen2_5_omni_thinker", "qwen3_asr")), HEARS),
+    "qwen3_omni_moe_thinker/audio": HEARS,
+    "voxtral_realtime/audio": {name: other for other, name in HEARS.items()},
+    **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), {"head_dim": "d_kv"}),
+    "nomic_bert": NOMIC,
+    "eurobert": {"clf_pooling": "classifier_pooling"},  # of the code beside the weights
     "emu3": {"vq_config": "vision_config"},
     "glm4_moe_lite": {"head_dim": "qk_rope_head_dim"},
     "nemotron_h": {"mamba_conv_bias": "use_conv_bias"},

@@ -437,9 +437,9 @@ def _encoders(config: Mapping[str, Any], kind: str, width: int, where: str) -> t
         if tower is None or (part in composite.optional and config.get(part) is None):
             continue
         joined = {key: value for key, value in own.items() if key not in composite.beside} | beside
-        assumed = vision.sight_defaults(tower, own) or f"{kind}/{part.removesuffix('_config')}"
-        usual = config_defaults().get(assumed, {})
-        reader = ConfigReader(joined, usual, f"{where}: {part}")
+        named = f"{kind}/{part.removesuffix('_config')}"
+        usual = config_defaults().get(vision.sight_defaults(tower, own) or named, {})
+        reader = ConfigReader(by_todays_names(joined, named), usual, f"{where}: {part}")
         reader.skip("model_type")
         towers += (one := tower(reader, width))
         told.append(vision.told_of_encoder(ENCODERS[part], one))

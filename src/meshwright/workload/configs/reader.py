@@ -311,5 +311,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def is_empty(value: Any) -> bool:
-    """Return whether a value says nothing: null, false, zero or an empty list."""
-    return value is None or value is False or value in (0, "", [], {})
+    """Return whether a value says nothing: null, false, zero, an empty list, or an object of nothing but such."""
+    if isinstance(value, Mapping):
+        return all(is_empty(each) for each in value.values())
+    return value is None or value is False or value in (0, "", [])

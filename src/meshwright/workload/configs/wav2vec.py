@@ -39,6 +39,7 @@ def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) ->
         raise ValueError("add_adapter: expected false; an adapter behind this encoder is not counted")
     c.skip(*OF_OTHER_HEADS, *(() if squeezes else OF_PRETRAINING))
     held, heard, samples, last = _heard(c)
+    c.fixed({"feature_projection_input_dim": last})
     c.assumed += [FRAMES.format(samples=samples), *([SQUEEZED.format(every=every)] if squeezes else [])]
     projected = 0 if squeezes and last == hidden else last * hidden
     normed = c.flag("feat_proj_layer_norm", default=True)
