@@ -69,7 +69,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     seq_len = request.seq_len or request.model.seq_len
     if seq_len is None:
         why = request.model.seq_len_from or f"{request.model.name} does not say how long a sequence is"
-        raise InputError(f"--seq-len: expected, such as 4096: {why}")
+        raise InputError(f"--seq-len: expected the tokens of a sequence: {why}")
     assumed = request.model.assumed + request.model.length_assumed(request.seq_len)
     assumed += _beyond_positions(request.model.architecture, seq_len)
     if request.lora_rank:

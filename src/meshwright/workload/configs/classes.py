@@ -5,6 +5,7 @@ from functools import partial
 
 from ..architecture import Architecture
 from . import contrastive, masked
+from .bert import electra_discriminator
 from .contrastive import CHINESE, CLIP, SIGLIP, SIGLIP2, classified, contrasted, read_alone, seen_alone
 from .images import ast, beit, deit_with_teacher
 from .reader import ConfigReader
@@ -61,6 +62,7 @@ OWN: dict[str, Mapping[str, Recipe]] = {
 # classes that the ends of their names do not tell
 FURTHER: dict[str, Mapping[str, Recipe]] = {
     "wav2vec2": {"Wav2Vec2ForPreTraining": pretraining},
+    "electra": {"ElectraForPreTraining": electra_discriminator},
     "beit": {"BeitForMaskedImageModeling": masked.tokens_of_images},
     "vit": {"ViTForMaskedImageModeling": partial(masked.pixels_of_images, tokens=1)},
     "deit": {

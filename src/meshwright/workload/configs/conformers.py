@@ -30,7 +30,7 @@ def wav2vec2_bert(c: ConfigReader) -> Architecture:
         c.whole("feature_projection_input_dim"),
     )
     c.skip(*OF_OTHER_HEADS)
-    c.assumed.append(FRAMES.format(features=features))
+    c.tell_token(FRAMES.format(features=features))
     masked = any(c.value(f"mask_{axis}_prob", 0) for axis in ("time", "feature"))
     held, multiplied, out = _adapter(c, hidden, inner)
     ends = 2 * features + hidden + hidden * masked + c.whole("vocab_size")  # norm and bias of features, mask, output

@@ -2,6 +2,7 @@
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, DynamicConv, LayerKind
+from .bert import places_behind_padding
 from .decoders import Traits, attention_of_config, made
 from .reader import ConfigReader
 
@@ -12,14 +13,11 @@ def deberta_layer(c: ConfigReader, places: int) -> tuple[LayerKind, int, int]:
     """Return a layer of DeBERTa, the parameters of tables of relative places, and the weights of a convolution."""
     hidden, width = c.whole("hidden_size"), c.whole("intermediate_size")
     relative, kernel = c.flag("relative_attention"), c.whole("conv_kernel_size", 0)
-    sides = c.value("pos_att_type", [])
-    sides = sides.split("|") if isinstance(sides, str) else sides
-    if not isinstance(sides, list) or not set(sides) <= {"c2p", "p2c", ""}:
-        raise ValueError(f"pos_att_type: expected c2p and p2c, got {sides!r}")
+    sides = _sides(c)
     span = _span(c, places)
     c.skip("pooler_hidden_size", "legacy", "max_relative_positions", "conv_groups")
     shared = c.flag("share_att_key")
-    scored = len(set(sides) - {""}) * relative
+    scored = len(sides) * relative
     plain = attention_of_config(c)
     table = 2 * span * hidden
     mixer = Attention(
@@ -49,6 +47,42 @@ def deberta_v2(c: ConfigReader) -> Architecture:
     )
 
 
+def deberta(c: ConfigReader) -> Architecture:
+    """Return DeBERTa of 2020: queries, keys and values in one matrix without biases of keys, tables without norms."""
+    hidden, vocab, width = c.whole("hidden_size"), c.whole("vocab_size"), c.whole("intermediate_size")
+    narrow, places = c.whole("embedding_size", hidden), c.whole("max_position_embeddings")
+    sides, span = _sides(c), _span(c, places)
+    plain, relative = attention_of_config(c), c.flag("relative_attention")
+    c.skip("pooler_hidden_size", "max_relative_positions", "padding_idx")
+    if not c.flag("legacy", default=True):
+        raise ValueError("legacy: expected true; the other output over words is not counted")
+    table = 2 * span * hidden * relative
+    mixer = Attention(
+        heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False, places=len(sides) * table
+    )
+    apart = hidden * hidden * ("c2p" in sides) + hidden * (hidden + 1) * ("p2c" in sides)
+    talks = 2 * plain.heads**2 * c.flag("talking_head")
+    small = 4 * hidden + 2 * hidden + hidden + width + hidden + apart * relative + talks
+    layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
+    rows = c.whole("type_vocab_size", 0) + places * c.flag("position_biased_input", default=True)
+    projected = hidden * narrow if narrow != hidden else 0
+    return made(
+        *(c, STYLE, [layer] * c.layers()),
+        embedding_size=narrow,
+        beside_parameters=rows * narrow + 2 * hidden + table + vocab + 3 * narrow - 2 * hidden,
+        beside_weights=hidden * narrow + projected,
+    )
+
+
+def _sides(c: ConfigReader) -> set[str]:
+    """Return from which sides scores with relative places are counted."""
+    sides = c.value("pos_att_type", [])
+    sides = sides.split("|") if isinstance(sides, str) else sides
+    if not isinstance(sides, list) or not set(sides) <= {"c2p", "p2c", ""}:
+        raise ValueError(f"pos_att_type: expected c2p and p2c, got {sides!r}")
+    return set(sides) - {""}
+
+
 def _span(c: ConfigReader, places: int) -> int:
     """Return how many relative places a table has on each side."""
     buckets, most = c.value("position_buckets", -1), c.value("max_relative_positions", -1)
@@ -57,8 +91,8 @@ def _span(c: ConfigReader, places: int) -> int:
     return buckets or most or places
 
 
-def convbert_layer(c: ConfigReader) -> LayerKind:
-    """Return a layer of ConvBERT: fewer heads, half as wide together as the stream, beside a dynamic convolution."""
+def convbert_layers(c: ConfigReader) -> list[LayerKind]:
+    """Return the layers of ConvBERT: fewer heads, half as wide together as the stream, beside a dynamic convolution."""
     hidden, width, kernel = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("conv_kernel_size")
     heads = max(1, c.whole("num_attention_heads") // max(1, c.whole("head_ratio")))
     half, groups = hidden // 2, c.whole("num_groups")
@@ -72,7 +106,8 @@ def convbert_layer(c: ConfigReader) -> LayerKind:
     convolved = DynamicConv(width=half, heads=heads, kernel=kernel)
     small = 3 * half + 2 * half + heads * kernel + hidden * kernel  # of queries to values, and of the convolution
     small += hidden + 4 * hidden + width + hidden
-    return LayerKind(mixer=mixer, beside=convolved, network=Dense(width=width // groups, gated=False), small=small)
+    network = Dense(width=width // groups, gated=False)
+    return [LayerKind(mixer=mixer, beside=convolved, network=network, small=small)] * c.layers()
 
 
 def esm(c: ConfigReader) -> Architecture:
@@ -93,7 +128,11 @@ def esm(c: ConfigReader) -> Architecture:
     before = 2 * hidden * c.flag("emb_layer_norm_before")
     contacts = count * plain.heads + 1
     beside = places * hidden + before + contacts + vocab + 3 * hidden
-    return made(c, STYLE, [layer] * count, beside_parameters=beside, beside_weights=hidden * hidden)
+    longest = places_behind_padding(c)
+    layers = [layer] * count
+    return made(
+        *(c, STYLE, layers), beside_parameters=beside, beside_weights=hidden * hidden, max_position_embeddings=longest
+    )
 
 
 GATES = ("glu", "swiglu", "geglu")

@@ -5,21 +5,21 @@ from functools import partial
 
 import msgspec
 
-from ..architecture import MOST_LAYERS, Architecture
-from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
+from ..architecture import Architecture
+from ..kinds import Attention, Dense, Experts, LayerKind
+from .bert import albert, big_bird, encoder, layoutlm, layoutlmv3, longformer, mpnet, roc_bert
 from .decoders import Traits, attention_of_config, decoder, even, made
-from .encoders import convbert_layer, deberta_v2, esm, nomic_bert, roformer
+from .encoders import convbert_layers, deberta, deberta_v2, esm, nomic_bert, roformer
 from .images import Sight, beit, dinov2, dinov3, image_encoder
 from .mpt import mpt
 from .pairs import (
     BOTH_SIDES,
-    gated_as_t5,
-    layers_as_t5,
     led,
     longt5,
     nllb_moe,
     prophetnet,
     switch_transformers,
+    t5,
     t5gemma,
 )
 from .reader import MOST, ConfigReader
@@ -138,126 +138,6 @@ def dbrx(c: ConfigReader) -> Architecture:
     return made(c, Traits(), [layer] * c.layers())
 
 
-def bert_layer(c: ConfigReader) -> LayerKind:
-    """Return a layer of BERT, with biases everywhere."""
-    hidden, width, plain = c.whole("hidden_size"), c.whole("intermediate_size"), attention_of_config(c)
-    mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
-    small = 4 * hidden + 3 * hidden + hidden + width + hidden
-    return LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
-
-
-# keys of the first files (google-research/bert: bert_config.json of multilingual_L-12_H-768_A-12), which no code reads
-BERTS_FIRST = ("directionality", "pooler_type", "pooler_fc_size", "pooler_num_fc_layers") + (
-    "pooler_num_attention_heads",
-    "pooler_size_per_head",
-)
-
-
-def encoder(
-    c: ConfigReader,
-    *,
-    token_types: bool = True,
-    rows: int = 0,
-    last_norm: bool = False,
-    projects: bool = False,
-    layer: Callable[[ConfigReader], LayerKind] = bert_layer,
-) -> Architecture:
-    """Return an encoder in the style of BERT, with the transform before its output.
-
-    `last_norm`: norms come before attention and network, and one more after the last layer. `projects`: the embedding
-    is projected to the width of the layers even where it has that width.
-    """
-    if c.flag("use_task_id"):
-        raise ValueError("use_task_id: expected false; a table of tasks is not counted")
-    c.skip("task_type_vocab_size", *BERTS_FIRST)
-    c.fixed({"position_embedding_type": "absolute", "tie_weights_": True})
-    hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
-    narrow = c.whole("embedding_size", hidden)
-    types = c.whole("type_vocab_size", 2) if token_types else 0
-    positions = c.whole("max_position_embeddings") + rows
-    tables = (types + positions + 2) * narrow
-    projected = hidden * narrow if projects or narrow != hidden else 0
-    beside = tables + 2 * hidden * last_norm + vocab + 3 * narrow - 2 * hidden + (hidden if projected else 0)
-    c.skip("classifier_dropout", "summary_last_dropout", "sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout")
-    return made(
-        c,
-        Traits(layer_norm=True, tied=True, positions="none"),
-        [layer(c)] * c.layers(),
-        embedding_size=narrow,
-        beside_parameters=beside,
-        beside_weights=hidden * narrow + projected,
-    )
-
-
-def roc_bert(c: ConfigReader) -> Architecture:
-    """Return RoCBERT: BERT with tables of shapes and sounds of the signs, joined to the words' before the layers."""
-    hidden, found, joined, held = c.whole("hidden_size"), encoder(c), 0, 0
-    for what in ("pronunciation", "shape"):
-        width = c.whole(f"{what}_embed_dim")
-        held += c.whole(f"{what}_vocab_size") * width
-        joined += width * c.flag(f"enable_{what}", default=True)
-    concat = c.flag("concat_input", default=True)
-    return msgspec.structs.replace(
-        found,
-        beside_parameters=found.beside_parameters + held + hidden * concat,
-        beside_weights=found.beside_weights + hidden * (hidden + joined) * concat,
-    )
-
-
-def mpnet(c: ConfigReader) -> Architecture:
-    """Return MPNet: BERT without token types, and a table of relative places for all layers."""
-    found, buckets = encoder(c, token_types=False), c.whole("relative_attention_num_buckets")
-    table = buckets * c.whole("num_attention_heads")
-    return msgspec.structs.replace(found, beside_parameters=found.beside_parameters + table)
-
-
-def layoutlm(c: ConfigReader) -> Architecture:
-    """Return LayoutLM: BERT with tables of where a word stands on its page, and how large it is."""
-    found, hidden = encoder(c), c.whole("hidden_size")
-    tables = 4 * c.whole("max_2d_position_embeddings") * hidden
-    pooled = hidden * (hidden + 1)  # of the first token, which the output over words does not use
-    return msgspec.structs.replace(found, beside_parameters=found.beside_parameters + tables + pooled)
-
-
-def layoutlmv3(c: ConfigReader) -> Architecture:
-    """Return LayoutLMv3: BERT over words and the patches of their page, scores with tables of relative places."""
-    found, hidden, heads = encoder(c), c.whole("hidden_size"), c.whole("num_attention_heads")
-    if not c.flag("text_embed", default=True) or not c.flag("visual_embed", default=True):
-        raise ValueError("text_embed, visual_embed: expected true")
-    image, patch = c.whole("input_size"), c.whole("patch_size")
-    if not patch or image < patch:
-        raise ValueError(f"patch_size: {patch} does not fit input_size {image}")
-    c.skip("max_rel_pos", "max_rel_2d_pos", "second_input_size")
-    tables = 2 * c.whole("max_2d_position_embeddings") * (c.whole("coordinate_size") + c.whole("shape_size"))
-    biases = c.whole("rel_pos_bins") * c.flag("has_relative_attention_bias", default=True)
-    biases += 2 * c.whole("rel_2d_pos_bins") * c.flag("has_spatial_attention_bias", default=True)
-    places = (image // patch) ** 2 + 1
-    c.assumed.append(PATCHES_BESIDE.format(count=places))
-    sight = hidden * (c.whole("channels", 3) * patch**2 + 1 + 1 + places + 4)
-    return msgspec.structs.replace(found, beside_parameters=found.beside_parameters + tables + biases * heads + sight)
-
-
-PATCHES_BESIDE = (
-    "a sequence has {count} vectors of its page's image beside its text; FLOPs are those of a token of text"
-)
-
-
-def albert(c: ConfigReader) -> Architecture:
-    """Return ALBERT: an encoder whose layers use the weights of one group of layers, or of a few, over and over."""
-    times, groups, inner = c.layers(), c.whole("num_hidden_groups"), c.whole("inner_group_num")
-    if not 1 <= groups <= times or not 1 <= inner <= MOST_LAYERS // times:
-        raise ValueError(f"num_hidden_groups, inner_group_num: expected 1 to {times}, and 1 or more")
-    if not c.flag("tied", default=True):
-        raise ValueError("tie_word_embeddings: expected true; an output apart is not counted")
-    c.fixed({"net_structure_type": 0, "num_memory_blocks": 0, "gap_size": 0, "down_scale_factor": 1})
-    whole = encoder(c, projects=True)
-    own = whole.runs[0].layer
-    again = msgspec.structs.replace(own, borrowed=own.parameters(whole.hidden_size))
-    of_group = [int(place / (times / groups)) for place in range(times)]  # as the class works it out
-    layers = [own if of_group.index(of_group[i]) == i else again for i in range(times) for _ in range(inner)]
-    return msgspec.structs.replace(whole, num_hidden_layers=len(layers), stack=runs_of(layers))
-
-
 def modernbert(c: ConfigReader, *, masked: bool = False) -> Architecture:
     """Return ModernBERT: gated networks, windows with full attention in each third layer; `masked`: a decoder.
 
@@ -291,36 +171,13 @@ def modernbert(c: ConfigReader, *, masked: bool = False) -> Architecture:
     return made(c, Traits(tied=True), layers, beside_parameters=beside, beside_weights=hidden * hidden)
 
 
-def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
-    """Return T5: an encoder and a decoder that reads it, with a table of relative positions."""
-    hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
-    (count, later), width = layers_as_t5(c), c.whole("d_ff")
-    if not c.flag("tied", default=True):
-        c.assumed.append(APART.format(count=c.whole("vocab_size") * hidden / 1e6))
-    c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
-    if "n_tokens" in c.part("chronos_config"):  # of values of a series, cut into tokens; others embed patches of them
-        c.skip("chronos_config")
-    else:
-        c.used.discard("chronos_config")
-    network = Dense(width=width, gated=gated_as_t5(c))
-    over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
-    own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
-    c.assumed.append(BOTH_SIDES)
-    table = c.whole("relative_attention_num_buckets") * heads
-    each = table * table_each
-    layers = [LayerKind(mixer=over, network=network, small=2 * hidden + each)] * count
-    layers += [LayerKind(mixer=own, beside=over, network=network, small=3 * hidden + each)] * later
-    beside = hidden + (0 if table_each else 2 * table)
-    return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=0)
-
-
 def bart(
     c: ConfigReader, *, tables: str, last_norms: bool, first_norms: bool, variant: str | None = None
 ) -> Architecture:
     """Return an encoder and a decoder that reads it, in the style of BART; `tables`: "learned+2", "fixed"."""
     hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings", 0)
     layers = _pair(c, hidden, key_bias=True)
-    c.assumed.append(BOTH_SIDES)
+    c.tell_token(BOTH_SIDES)
     if not c.flag("share_encoder_decoder_embeddings", default=True):
         raise ValueError("share_encoder_decoder_embeddings: expected true; two tables are not counted")
     if variant:  # where the norms of Blenderbot lie
@@ -373,7 +230,7 @@ def whisper(c: ConfigReader) -> Architecture:
     layers = _pair(c, hidden, key_bias=False, length=frames)
     convolutions = 3 * hidden * (bins + hidden)
     layers[0] = msgspec.structs.replace(layers[0], more=convolutions)
-    c.assumed.append(FIXED_LENGTH.format(frames=f"{frames:,}"))
+    c.tell_token(FIXED_LENGTH.format(frames=f"{frames:,}"))
     c.skip("num_hidden_layers", "classifier_proj_size", "use_weighted_layer_sum", "median_filter_width", "layerdrop")
     c.skip("apply_spec_augment", *(f"mask_{what}" for what in MASKED), "max_length", "max_position_embeddings")
     places = frames + c.whole("max_target_positions")
@@ -387,10 +244,6 @@ def whisper(c: ConfigReader) -> Architecture:
     )
 
 
-APART = (
-    "the output has weights of its own, {count:,.1f} M, as tie_word_embeddings says and published checkpoints hold; "
-    "transformers 5 ties it to the embedding all the same"
-)
 FIXED_LENGTH = (
     "each sequence has an encoder's {frames} positions of sound (max_source_positions) beside its text, however long "
     "that is; FLOPs are those of a token of text"
@@ -413,22 +266,24 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "gpt_bigcode": gpt_bigcode,
     "dbrx": dbrx,
     "bert": encoder,
-    "roberta": encoder,
-    "xlm-roberta": encoder,
-    "camembert": encoder,
+    **dict.fromkeys(
+        ("roberta", "xlm-roberta", "camembert", "data2vec-text", "xlm-roberta-xl"),  # the last one as megatron-bert
+        partial(encoder, behind_padding=True),
+    ),
+    "longformer": longformer,
+    "big_bird": big_bird,
+    "deberta": deberta,
     "ernie": encoder,
-    "data2vec-text": encoder,
     "megatron-bert": encoder,  # a norm after the last layer, and none of the embedding
-    "roberta-prelayernorm": partial(encoder, last_norm=True),
+    "roberta-prelayernorm": partial(encoder, last_norm=True, behind_padding=True),
     "electra": encoder,
     "roc_bert": roc_bert,
     "albert": albert,
     "mpnet": mpnet,
     "layoutlm": layoutlm,
     "layoutlmv3": layoutlmv3,
-    "convbert": partial(encoder, layer=convbert_layer),
+    "convbert": partial(encoder, layers=convbert_layers),
     "distilbert": partial(encoder, token_types=False),
-    "xlm-roberta-xl": encoder,  # as megatron-bert
     "modernbert": modernbert,
     "modernbert-decoder": partial(modernbert, masked=True),
     "vit": partial(image_encoder, sight=Sight()),

@@ -24,14 +24,24 @@ NO_WORDS = ("layoutlmv3", "dinov3_vit")  # types without a class of words or of 
 POOLED = frozenset(
     {
         *("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text"),
-        *("ernie", "megatron-bert", "roc_bert", "albert", "esm", "mpnet"),
+        *("longformer", "ernie", "megatron-bert", "roc_bert", "albert", "esm", "mpnet"),
         *("vit", "deit"),
     }
 )
 NOT_POOLED = frozenset(
     {
-        *("distilbert", "electra", "convbert", "deberta-v2", "nomic_bert", "roformer", "modernbert", "eurobert"),
-        "layoutlm",  # which has that projection whatever it puts out
+        *(
+            "distilbert",
+            "electra",
+            "convbert",
+            "deberta-v2",
+            "deberta",
+            "nomic_bert",
+            "roformer",
+            "modernbert",
+            "eurobert",
+        ),
+        *("layoutlm", "big_bird"),  # which have that projection whatever they put out
         *("dinov2", "dinov2_with_registers", "beit", "ijepa", "vit_msn"),
         *("wav2vec2", "hubert", "sew", "wavlm", "unispeech", "unispeech-sat", "sew-d", "data2vec-audio"),
         "wav2vec2-bert",
@@ -41,7 +51,9 @@ NOT_POOLED = frozenset(
 PAIRS_OF_T5 = ("t5", "mt5", "umt5")
 PROJECTS = ("bart", "mbart", "plbart", "mvp", *PAIRS_OF_T5)  # pairs whose classes of a sequence have a projection
 MODERN = ("modernbert", "modernbert-decoder")  # what lies before an output has a norm, and no bias
-LAST_AS_IT_IS = ("convbert", "roformer")  # a choice is read from the last token, without a projection
+# a choice is read from the last token without a projection, or from the first by that which a type has anyway
+LAST_AS_IT_IS = ("convbert", "roformer", "big_bird")
+NOT_COUNTED = (("big_bird", "ForQuestionAnswering"),)  # which has networks of its own before that output
 # types whose class has the name of another
 NAMED = {
     "gpt-sw3": "gpt2",
@@ -90,9 +102,10 @@ def with_other_output(c: ConfigReader, kind: str, model: Architecture, named: st
         model = _encoder_alone(c, kind, model, named)
     encodes, bare, hidden = kind in {*POOLED, *NOT_POOLED}, named.endswith(BARE), model.hidden_size
     attends = [m for run in model.runs for m in run.layer.mixers if isinstance(m, Attention)]
-    decodes = model.embedding_width == hidden and (not attends or any(m.masked for m in attends))
+    decodes = model.embedding_width == hidden and (not attends or kind in DECODERS or any(m.masked for m in attends))
     decodes = (decodes or kind in PAIRS_OF_T5) and not (kind in PAIRS and named.endswith("ForTokenClassification"))
-    if not (encodes or decodes) or not (model.embeds or (encodes and bare)):
+    left_out = any(kind == other and named.endswith(end) for other, end in NOT_COUNTED)
+    if left_out or not (encodes or decodes) or not (model.embeds or (encodes and bare)):
         raise ValueError(f"architectures: {named}: its output is not counted for model_type {kind}")
     columns = _columns(c, named)
     held, met = _own(c, kind, model)
@@ -116,7 +129,8 @@ def _encoder_alone(c: ConfigReader, kind: str, model: Architecture, named: str) 
     if kind not in PAIRS_OF_T5:
         raise ValueError(f"architectures: {named}: the encoder of a pair alone is not counted for model_type {kind}")
     layers = [run.layer for run in model.runs for _ in range(run.count) if run.layer.beside is None]
-    c.assumed.remove(BOTH_SIDES)
+    for told in (c.assumed, c.token):
+        told[:] = [text for text in told if text != BOTH_SIDES]
     table = 0 if kind == "umt5" else c.whole("relative_attention_num_buckets") * c.whole("num_attention_heads")
     return msgspec.structs.replace(
         model,

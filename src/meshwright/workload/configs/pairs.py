@@ -4,11 +4,13 @@ import msgspec
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, Network
+from .bert import GLOBALLY
 from .decoders import Traits, attention_of_config, even, made
 from .pattern import layer_types
 from .reader import ConfigReader
 
 SIDES = ("encoder", "decoder")
+MOST_VALUES = 2**20  # of a series
 
 
 def gated_as_t5(c: ConfigReader) -> bool:
@@ -23,6 +25,59 @@ def layers_as_t5(c: ConfigReader) -> tuple[int, int]:
         raise ValueError("num_decoder_layers: missing (expected beside num_hidden_layers, which is of the encoder)")
     count = c.layers()
     return count, c.whole("num_decoder_layers", count) if c.given("num_decoder_layers") else count
+
+
+def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
+    """Return T5: an encoder and a decoder that reads it, with a table of relative positions."""
+    hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
+    (count, later), width = layers_as_t5(c), c.whole("d_ff")
+    if not c.flag("tied", default=True):
+        c.assumed.append(APART.format(count=c.whole("vocab_size") * hidden / 1e6))
+    c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
+    network = Dense(width=width, gated=gated_as_t5(c))
+    read, drawn = _values(c)
+    over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
+    own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
+    c.tell_token(VALUES.format(read=f"{read:,}", drawn=f"{drawn:,}") if read else BOTH_SIDES)
+    table = c.whole("relative_attention_num_buckets") * heads
+    each = table * table_each
+    layers = [LayerKind(mixer=over, network=network, small=2 * hidden + each, length=read)] * count
+    over = msgspec.structs.replace(over, reads=read)
+    layers += [LayerKind(mixer=own, beside=over, network=network, small=3 * hidden + each)] * later
+    beside = hidden + (0 if table_each else 2 * table)
+    return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=drawn)
+
+
+VALUES = (
+    "each sequence has an encoder's {read} tokens, a value of a series each (chronos_config: context_length, and an "
+    "end where use_eos_token says so), beside those that it forecasts, {drawn} as trained (prediction_length); FLOPs "
+    "are those of a token of the forecast"
+)
+
+
+def _values(c: ConfigReader) -> tuple[int, int]:
+    """Return the values that Chronos reads and forecasts, with an end each; 0 of a model of text.
+
+    As amazon-science/chronos-forecasting trains it (scripts/training/train.py): a token is a value cut into n_tokens.
+    Others embed patches of values.
+    """
+    inside = c.part("chronos_config")
+    if "n_tokens" not in inside:
+        c.used.discard("chronos_config")
+        return 0, 0
+    c.skip("chronos_config")
+    sizes = [inside.get(name) for name in ("context_length", "prediction_length")]
+    read, drawn = (size if type(size) is int and 0 < size < MOST_VALUES else 0 for size in sizes)
+    if not read or not drawn:
+        raise ValueError(f"chronos_config: context_length, prediction_length: expected whole numbers, got {sizes}")
+    end = inside.get("use_eos_token") is True
+    return read + end, drawn + end
+
+
+APART = (
+    "the output has weights of its own, {count:,.1f} M, as tie_word_embeddings says and published checkpoints hold; "
+    "transformers 5 ties it to the embedding all the same"
+)
 
 
 def longt5(c: ConfigReader) -> Architecture:
@@ -84,7 +139,8 @@ def prophetnet(c: ConfigReader) -> Architecture:
     hidden, places, ahead = c.whole("hidden_size"), c.whole("max_position_embeddings"), c.whole("ngram")
     c.fixed({"tie_word_embeddings": True, "add_cross_attention": True, "is_encoder_decoder": True})
     c.skip("relative_max_distance", "disable_ngram_loss", "eps", "num_hidden_layers")
-    c.assumed += [BOTH_SIDES, STREAMS.format(count=ahead)]
+    c.tell_token(BOTH_SIDES)
+    c.assumed.append(STREAMS.format(count=ahead))
     layers: list[LayerKind] = []
     for side in SIDES:
         heads, width, reads = c.whole(f"num_{side}_attention_heads"), c.whole(f"{side}_ffn_dim"), side == "decoder"
@@ -172,9 +228,7 @@ def led(c: ConfigReader) -> Architecture:
             layer = msgspec.structs.replace(layer, mixer=mixer, small=layer.small + whole)
         layers.append(layer)
     places = c.whole("max_encoder_position_embeddings") + c.whole("max_decoder_position_embeddings")
-    c.assumed.append(
-        "no token attends to all others: projections for such tokens are held, and multiplied with nothing"
-    )
+    c.assumed.append(GLOBALLY)
     traits = Traits(layer_norm=True, tied=True, positions="none")
     longest = c.whole("max_decoder_position_embeddings")
     beside = places * hidden + 4 * hidden - 2 * hidden

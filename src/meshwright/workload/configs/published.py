@@ -78,6 +78,7 @@ NOMIC = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num
     "n_positions": "max_position_embeddings",
 }
 TIED, WIDTH_OF_EXPERTS = {"tie_embedding": "tie_word_embeddings"}, {"intermediate_size": "moe_intermediate_size"}
+OF_KEYS = {"head_dim": "d_kv"}
 OF_SOUND = {"encoder_config": "audio_config"}  # where other types keep what hears
 # names that the class takes for today's
 OTHER_NAMES: dict[str, Mapping[str, str]] = {
@@ -89,7 +90,7 @@ OTHER_NAMES: dict[str, Mapping[str, str]] = {
     **dict.fromkeys((f"{kind}/audio" for kind in ("qwen2_audio", "qwen2_5_omni_thinker", "qwen3_asr")), HEARS),
     "qwen3_omni_moe_thinker/audio": HEARS,
     "voxtral_realtime/audio": {name: other for other, name in HEARS.items()},
-    **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), {"head_dim": "d_kv"}),
+    **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), OF_KEYS),
     "nomic_bert": NOMIC,
     "eurobert": {"clf_pooling": "classifier_pooling"},  # of the code beside the weights
     "emu3": {"vq_config": "vision_config"},

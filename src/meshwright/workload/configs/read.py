@@ -37,6 +37,7 @@ class Described(NamedTuple):
     architecture: Architecture
     assumed: tuple[str, ...]
     ignored: tuple[str, ...]
+    token: tuple[str, ...] = ()  # of the assumptions, what a token stands for, where it is no word of one text
     meant: str = ""  # a hint of the key that the first of these may be a misspelling of
 
 
@@ -343,7 +344,7 @@ def _single(
         raise type(error)(f"{error}{_of_defaults(reader, str(error))}") from None
     unknown = reader.unknown()
     assumed = (*reader.assumed, *reader.otherwise())
-    return Described(architecture, assumed, tuple(unknown), _meant(unknown, reader))
+    return Described(architecture, assumed, tuple(unknown), tuple(reader.token), _meant(unknown, reader))
 
 
 def _of_defaults(reader: ConfigReader, fault: str) -> str:
@@ -414,6 +415,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
             *told,
         ),
         tuple(unknown),
+        found.token,
         found.meant if unknown[:1] == list(found.ignored[:1]) else "",
     )
 

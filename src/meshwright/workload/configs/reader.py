@@ -39,7 +39,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 OTHERWISE = "{read} = {size} is read; {key} = {value}, which the class passes over, says otherwise"
 OF_FILES = frozenset({"num_nextn_predict_layers"})  # what a file says of layers that its class leaves out
-SHARING = re.compile("tie|share|no_")
+SAYS_OFF = re.compile("tie|share|no_|is_causal$")  # switches that say something where they are off
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 MOST = 2**40
 
@@ -57,6 +57,7 @@ class ConfigReader:
         self._config, self._defaults, self.where, self._names = config, defaults, where, names
         self.used: set[str] = set()
         self.assumed: list[str] = []
+        self.token: list[str] = []  # of those, what a token stands for, where it is no word of one text
         self._parts: dict[str, ConfigReader] = {}  # of objects inside
         self._layers: dict[int, ConfigReader] = {}  # of single layers
         self._of_layers: dict[int, Mapping[str, Any]] | None = None  # what is said of single layers
@@ -89,6 +90,11 @@ class ConfigReader:
         told = f"{key} = {self._defaults[key]}, the default of the model type"
         if told not in self.assumed:
             self.assumed.append(told)
+
+    def tell_token(self, told: str) -> None:
+        """Assume what a token stands for."""
+        self.token.append(told)
+        self.assumed.append(told)
 
     def whole(self, name: str, default: int | None = None) -> int:
         """Return a whole number of 0 or more; InputError where it is missing and has no default."""
@@ -175,7 +181,7 @@ class ConfigReader:
         """Return a reader that finds some values in place of those of the config, and knows what this one read."""
         names = None if self._names is None else (*self._names, *values)
         other = ConfigReader({**self._config, **values}, self._defaults, self.where, names)
-        other.used, other.assumed = self.used, self.assumed
+        other.used, other.assumed, other.token = self.used, self.assumed, self.token
         return other
 
     def of_layers(self) -> dict[int, Mapping[str, Any]]:
@@ -213,7 +219,7 @@ class ConfigReader:
         """Return the reader of an object inside the config, whose keys must be understood as those of the config."""
         given, usual = self.part(name), self._defaults.get(name)
         other = ConfigReader(given if given is not usual else {}, usual or {}, f"{self.where}: {name}")
-        other.assumed = self.assumed
+        other.assumed, other.token = self.assumed, self.token
         self._parts[name] = other
         return other
 
@@ -283,7 +289,8 @@ class ConfigReader:
     def unknown(self) -> list[str]:
         """Return the keys that were neither read nor known to change no size.
 
-        A switch that is off says nothing, unless it is one of sharing: without that there are more weights.
+        A switch that is off says nothing, unless it is one of sharing, without which there are more weights, or of a
+        mask.
         """
         used = self.used.union(*(layer.used for layer in self._layers.values()))
         found = self._not_in(used, self._config)
@@ -300,7 +307,7 @@ class ConfigReader:
             for key, value in part.items()
             if key not in known
             and not is_ignored(key, value)
-            and not (is_empty(value) and not (value is False and SHARING.match(key)))
+            and not (is_empty(value) and not (value is False and SAYS_OFF.match(key)))
         ]
 
 

@@ -18,7 +18,7 @@ def moonshine(c: ConfigReader) -> Architecture:
     """Return Moonshine: three convolutions over sound, an encoder, a decoder with gated networks."""
     hidden, width = c.whole("hidden_size"), c.whole("intermediate_size")
     c.skip("pad_head_dim_to_multiple_of", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
-    c.assumed.append(AS_MANY)
+    c.tell_token(AS_MANY)
     layers: list[LayerKind] = []
     heads, few = _moonshines_heads(c)
     for side in SIDES:
@@ -91,7 +91,8 @@ def cohere_asr(c: ConfigReader) -> Architecture:
     tower = parakeet_tower(sound)
     wide = tower.width
     hidden = max(own, wide)
-    c.assumed += [AS_MANY, PLACES]
+    c.tell_token(AS_MANY)
+    c.assumed.append(PLACES)
     if own != wide:
         c.assumed.append(NARROWER.format(first=wide, second=own))
     layers = [of_width(heard, hidden, wide, wide) for heard in tower.layers]

@@ -12,7 +12,9 @@ from .encoders import deberta_layer
 from .reader import ConfigReader
 from .token_pooling import share_of
 
-FRAMES = "a token is a frame behind the convolutions, {samples} samples of sound"
+# what these models' own processors expect (huggingface/transformers: feature_extraction_wav2vec2.py, sampling_rate)
+SAMPLES_A_SECOND = 16_000
+FRAMES = "a token is a frame behind the convolutions, {samples} samples of sound: {rate:g} a second at 16 kHz"
 SQUEEZED = (
     "the layers meet 1 of {every} frames (squeeze_factor); the stream around them is counted for all, and so is what "
     "it is raised to behind them"
@@ -40,7 +42,8 @@ def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) ->
     c.skip(*OF_OTHER_HEADS, *(() if squeezes else OF_PRETRAINING))
     held, heard, samples, last = _heard(c)
     c.fixed({"feature_projection_input_dim": last})
-    c.assumed += [FRAMES.format(samples=samples), *([SQUEEZED.format(every=every)] if squeezes else [])]
+    c.tell_token(FRAMES.format(samples=samples, rate=SAMPLES_A_SECOND / samples))
+    c.assumed += [SQUEEZED.format(every=every)] if squeezes else []
     projected = 0 if squeezes and last == hidden else last * hidden
     normed = c.flag("feat_proj_layer_norm", default=True)
     batch = c.flag("conv_pos_batch_norm")  # in place of a norm of the weights

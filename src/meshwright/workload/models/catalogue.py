@@ -163,6 +163,8 @@ def _of_config(config: Mapping[str, Any], name: str, where: str, *, allow_unknow
     longest = found.architecture.max_position_embeddings
     short = 0 < longest <= LONGEST_ASSUMED
     told = f"the longest that {where} allows" if short else ""
+    if not longest and found.token:
+        told = f"{name} does not say how long a sequence is, and {'; '.join(found.token)}"
     if longest > LONGEST_ASSUMED:
         told = f"{where} allows up to {longest} tokens, which is no length that it is trained at"
     return Model(
