@@ -90,6 +90,11 @@ def is_bare(named: str, kind: str) -> bool:
     return re.sub("_", "", named).lower() in {*bare, "automodel"}
 
 
+def is_other_of_whole(named: str, kind: str) -> bool:
+    """Return whether a class of a text model with encoders puts out vectors, or classes of a sequence."""
+    return is_bare(named, kind) or is_bare(re.sub("ForSequenceClassification$", "Model", named), kind)
+
+
 def with_other_output(c: ConfigReader, kind: str, model: Architecture, named: str) -> Architecture:
     """Return a model with the output of the class that its file names, in place of that of its type.
 

@@ -56,7 +56,7 @@ VALUES = (
 
 
 def _values(c: ConfigReader) -> tuple[int, int]:
-    """Return the values that Chronos reads and forecasts, with an end each; 0 of a model of text.
+    """Return the values that Chronos reads and forecasts, with an end each; 0 where it does not say them.
 
     As amazon-science/chronos-forecasting trains it (scripts/training/train.py): a token is a value cut into n_tokens.
     Others embed patches of values.
@@ -67,6 +67,8 @@ def _values(c: ConfigReader) -> tuple[int, int]:
         return 0, 0
     c.skip("chronos_config")
     sizes = [inside.get(name) for name in ("context_length", "prediction_length")]
+    if None in sizes:
+        return 0, 0
     read, drawn = (size if type(size) is int and 0 < size < MOST_VALUES else 0 for size in sizes)
     if not read or not drawn:
         raise ValueError(f"chronos_config: context_length, prediction_length: expected whole numbers, got {sizes}")

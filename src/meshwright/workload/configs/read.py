@@ -22,10 +22,20 @@ from .families import RECIPES, Recipe
 from .ignored import is_ignored
 from .named import HEADS, first_class, model_types, type_of_class
 from .others import PAIRS
-from .outputs import NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, is_bare, with_other_output
+from .outputs import NO_WORDS, NOT_POOLED, OTHERS, POOLED, has_other_output, is_other_of_whole, with_other_output
 from .own_forms import under_a_type
 from .published import FORMS, by_todays_names, under_todays_type
-from .reader import ALIASES, SIZES, ConfigReader, is_empty
+from .reader import ALIASES, ConfigReader, is_empty
+from .refused import (
+    ENCODES,
+    OTHER_OUTPUT,
+    UNKNOWN_OUTPUT,
+    auto_map,
+    instead_of_type,
+    of_unknown_type,
+    other_output,
+    without_attention,
+)
 from .wav2vec import SOUND
 
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")  # where a vision model keeps its text model
@@ -86,6 +96,8 @@ def architecture_of(
             f"{_class_of(config, kind)}"
         )
     _refuse_huge(msgspec.to_builtins(found.architecture), where)
+    if not _is_counted(config, kind):
+        found = found._replace(ignored=(CLASS.format(named=config["architectures"][0], kind=kind), *found.ignored))
     named = msgspec.structs.replace(found.architecture, name=name)
     told = of_form or told or _own_code(config, kind) or _another_class(config, kind, found.architecture)
     assumed = (*told, *found.assumed, *directions, *_quantized(config), *_output_of(config, named, where))
@@ -123,6 +135,7 @@ def _output_of(config: Mapping[str, Any], model: Architecture, where: str) -> tu
     return (OUTPUT.format(count=model.vocab_size, what="words" if model.embeds else "classes") + without,)
 
 
+CLASS = "architectures: {named}, in whose place the output of a {kind} is counted"
 PRETRAINED = "ForPreTraining"
 OTHERWISE = "an output over words is counted; what {named} has beside it, or in its place, is not"
 OUTPUT = "an output over {count:,} {what} is counted: the file names no class (architectures) that has another or none"
@@ -159,7 +172,7 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
     """Return the model type; one that is not known where its text model is, `alone`, may stand for it."""
     kind = config.get("model_type")
     if kind is None:
-        raise InputError(f"{where}: model_type: missing ({_instead_of_type(config)})")
+        raise InputError(f"{where}: model_type: missing ({instead_of_type(config)})")
     if not isinstance(kind, str):
         raise InputError(f"{where}: model_type: expected a word, got {kind!r}")
     if kind not in RECIPES and kind not in COMPOSITES:
@@ -174,30 +187,11 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
     return kind
 
 
-OTHER_OUTPUT = (
-    "{first} has another output than a language model; expected a name that ends in "
-    f"{', '.join((*HEADS, *OTHERS))}; plan --params takes a size"
-)
-UNKNOWN_OUTPUT = "{first} may have another output than a language model; plan --params takes a size"
-OWN_CODE = "the code of {first}, which lies beside the weights, is not read; plan --params takes a size"
 COUNTED_AS = "{named} (auto_map) is counted as a {kind}: what that code has beside it is not"
-NO_HEADS = (
-    "its keys are of images, and none is of attention, such as num_attention_heads: of networks of convolutions "
-    "resnet alone is counted; plan --params takes a size"
-)
-IN_STAGES = (
-    "its keys are of images, with heads for each of several stages: of networks in stages swin, swinv2 and donut-swin "
-    "alone are counted; plan --params takes a size"
-)
-UNKNOWN_TYPE = (
-    "where its layers are those of a type that is known, such as llama, mixtral or deepseek_v3, a copy of the file "
-    "with that model_type and its keys is read"
-)
 UNDERSTOOD_AS = (
     "its keys are all keys of a {kind}, which would have {count:.4g} B parameters; where its layers are those of one, "
     "a copy of the file with that model_type is read"
 )
-OF_IMAGES = frozenset({"image_size", "num_channels", "stem_num_channels"})
 PLAIN_TYPES = ("llama", "mixtral", "qwen3_moe", "deepseek_v3")
 
 
@@ -206,38 +200,27 @@ def _instead_of_kind(config: Mapping[str, Any]) -> str:
     given = config.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
     if isinstance(first, str) and ("For" in first or first.endswith("Model")) and not first.endswith(HEADS):
-        return _other_output(config, first, UNKNOWN_OUTPUT if first.endswith(OTHERS) else OTHER_OUTPUT)
+        return other_output(config, first, UNKNOWN_OUTPUT if first.endswith(OTHERS) else OTHER_OUTPUT)
     return _read_as(config)
-
-
-def _other_output(config: Mapping[str, Any], first: str, otherwise: str = OTHER_OUTPUT) -> str:
-    """Return why a class is not counted: its code is its own, or it puts out something else."""
-    own = any(str(named).endswith(f".{first}") for named in _auto_map(config).values())
-    return (OWN_CODE if own and ("ForCausalLM" in first or "For" not in first) else otherwise).format(first=first)
 
 
 def _own_code(config: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     """Return that the class of a file is one of code beside its weights, whose name is that of no type."""
-    named = str(_auto_map(config).get("AutoModelForCausalLM") or "")
+    named = str(auto_map(config).get("AutoModelForCausalLM") or "")
     plain = re.sub(f"(Model)?({'|'.join(HEADS)})$", "", named.rpartition(".")[2]).lower().replace("_", "")
     known = {re.sub("[_-]|text$", "", name) for name in model_types()}
     return (COUNTED_AS.format(named=named, kind=kind),) if plain and plain not in known else ()
 
 
-def _auto_map(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = config.get("auto_map")
-    return found if isinstance(found, Mapping) else {}
-
-
 def _read_as(config: Mapping[str, Any]) -> str:
     """Return a hint for an unknown type: which of the plainest types understands every key of it, if any could."""
-    sized = (config, *(part for part in config.values() if isinstance(part, Mapping)))
-    if OF_IMAGES & config.keys() and not any(key in part for part in sized for key in ALIASES["num_attention_heads"]):
-        return NO_HEADS
-    if OF_IMAGES & config.keys() and any(isinstance(config.get(key), list) for key in ALIASES["num_attention_heads"]):
-        return IN_STAGES
+    told = without_attention(config)
+    if told:
+        return told
+    first = next(iter(config.get("architectures") or []), "")
+    sizes = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}
     for kind in PLAIN_TYPES:
-        if not {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"} <= config.keys():
+        if first.endswith(ENCODES) or not sizes <= config.keys():
             break
         try:
             found = _single({**config, "model_type": kind}, kind, "")
@@ -245,7 +228,7 @@ def _read_as(config: Mapping[str, Any]) -> str:
             continue
         if not found.ignored:
             return UNDERSTOOD_AS.format(kind=kind, count=found.architecture.parameters / 1e9)
-    return UNKNOWN_TYPE
+    return of_unknown_type(config, first)
 
 
 def _like(kind: str) -> str:
@@ -284,30 +267,6 @@ def _sizes(model: Architecture) -> tuple[object, ...]:
     return model.runs, model.parameters
 
 
-def _instead_of_type(config: Mapping[str, Any]) -> str:
-    """Return what to give in place of a file that is no config.json of a language model."""
-    made = config.get("_class_name")
-    if isinstance(made, str):
-        return f"{made} is a part of diffusers: its models of images and videos are not counted; --params takes a size"
-    if isinstance(config.get("peft_type"), str):
-        return _of_adapter(config)
-    if "weight_map" in config:
-        return "this is an index of weights; take the config.json beside it"
-    if "n_layers" in config and "dim" in config:
-        return "this has the keys of other code, as Meta's params.json has; take the config.json of the same model"
-    if not any(key in config for name in SIZES for key in ALIASES.get(name, (name,))):
-        return "no size of a model is in it; take the config.json that lies beside the weights"
-    return "expected a word such as llama"
-
-
-def _of_adapter(config: Mapping[str, Any]) -> str:
-    """Return what to plan in place of an adapter's own file: the model beneath it, with adapters of its rank."""
-    base, rank, kind = config.get("base_model_name_or_path"), config.get("r"), config["peft_type"]
-    under = base if isinstance(base, str) and base else "the model beneath it"
-    option = f" with --lora-rank {rank}" if kind == "LORA" and type(rank) is int and rank > 0 else ""
-    return f"this is an adapter, peft_type {kind}; give --model {under}, or its config.json,{option}".rstrip(",")
-
-
 def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unknown: bool) -> None:
     given = config.get("architectures") or []
     if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
@@ -322,9 +281,16 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
         return
     if given and kind in SOUND and given[0].endswith(PRETRAINED):
         raise InputError(f"{where}: architectures: {given[0]}: its output is not counted")
-    other = given and (has_other_output if kind in RECIPES else is_bare)(given[0], kind)
-    if given and not given[0].endswith(HEADS) and not other and not allow_unknown:
-        raise InputError(f"{where}: architectures: {_other_output(config, given[0])}")
+    if not _is_counted(config, kind) and not allow_unknown:
+        raise InputError(f"{where}: architectures: {other_output(config, given[0])}")
+
+
+def _is_counted(config: Mapping[str, Any], kind: str) -> bool:
+    """Return whether the class of a file, where it names one, has an output that is counted."""
+    named = next(iter(config.get("architectures") or []), None)
+    if named is None or named.endswith(HEADS) or by_class(kind, named) is not None:
+        return True
+    return (has_other_output if kind in RECIPES else is_other_of_whole)(named, kind)
 
 
 def _single(
@@ -400,7 +366,8 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     of_text = text.get("tie_word_embeddings", config_defaults().get(text_kind, {}).get("tie_word_embeddings")) is True
     text["tie_word_embeddings"], tied_as = tied_by(config, composite, kind, of_text=of_text)
     named = next(iter(config.get("architectures") or []), "")
-    named = named if is_bare(named, kind) and not named.endswith(HEADS) else ""
+    named = named if is_other_of_whole(named, kind) and not named.endswith(HEADS) else ""
+    text |= {key: rest.pop(key) for key in ("num_labels", "id2label") if named and key in rest}
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where, named=named)
     towers, told, unknown = _encoders(config, kind, found.architecture.hidden_size, where)
     beside = _beside(rest, found.architecture, where) if inside else []

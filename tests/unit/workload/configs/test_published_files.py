@@ -378,7 +378,7 @@ def test_a_file_that_is_no_config_says_what_it_is(config, told):
 
 def test_an_unknown_type_is_not_compared_with_names_that_are_nothing_like_it():
     with pytest.raises(InputError) as told:
-        architecture_of({"model_type": "skyhook", "model_dim": 2048})
+        architecture_of({"model_type": "skyhook", "model_dim": 2048, "num_query_heads": [12, 16]})
 
     assert "did you mean" not in str(told.value)
     assert "a copy of the file with that model_type and its keys is read" in str(told.value)

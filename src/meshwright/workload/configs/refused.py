@@ -1,0 +1,121 @@
+"""Hints in the place of files that are not read: what they are, what their class puts out, what to give instead."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..adapters import ADAPTED
+from .named import HEADS
+from .outputs import OTHERS
+from .reader import ALIASES, SIZES
+
+ENCODES = ("ForMaskedLM",)  # classes whose tokens see those behind them
+OF_IMAGES = frozenset({"image_size", "num_channels", "stem_num_channels"})
+OTHER_OUTPUT = (
+    "{first} has another output than a language model; expected a name that ends in "
+    f"{', '.join((*HEADS, *OTHERS))}; plan --params takes a size"
+)
+UNKNOWN_OUTPUT = "{first} may have another output than a language model; plan --params takes a size"
+OWN_CODE = "the code of {first}, which lies beside the weights, is not read; plan --params takes a size"
+NO_HEADS = (
+    "its keys are of images, and none is of attention, such as num_attention_heads: of networks of convolutions "
+    "resnet alone is counted; plan --params takes a size"
+)
+IN_STAGES = (
+    "its keys are of images, with heads for each of several stages: of networks in stages swin, swinv2 and donut-swin "
+    "alone are counted; plan --params takes a size"
+)
+
+
+WITHOUT_HEADS = "no key of it is of attention, such as num_attention_heads; plan --params takes a size"
+UNKNOWN_TYPE = (
+    "where its layers are those of a type that is known, such as {types}, a copy of the file with that model_type and "
+    "its keys is read"
+)
+# types to compare a file with, by the end of its class
+EXAMPLES = {
+    "ForMaskedLM": "bert, modernbert or deberta-v2",
+    "ForConditionalGeneration": "t5, bart or llava",
+    "ForCTC": "wav2vec2 or wav2vec2-bert",
+    "ForImageClassification": "vit or swin",
+}
+
+
+def other_output(config: Mapping[str, Any], first: str, otherwise: str = OTHER_OUTPUT) -> str:
+    """Return why a class is not counted: its code is its own, or it puts out something else."""
+    own = any(str(named).endswith(f".{first}") for named in auto_map(config).values())
+    return (OWN_CODE if own and ("ForCausalLM" in first or "For" not in first) else otherwise).format(first=first)
+
+
+def auto_map(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return which classes a file takes from code that lies beside its weights."""
+    found = config.get("auto_map")
+    return found if isinstance(found, Mapping) else {}
+
+
+def of_unknown_type(config: Mapping[str, Any], first: str) -> str:
+    """Return what to do with a file whose type is not known: nothing is, where its code or its layers are its own."""
+    if any(str(named).endswith(f".{first}") for named in auto_map(config).values() if first):
+        return OWN_CODE.format(first=first)
+    if config.keys() - NO_SIZES and not _has_heads(config):
+        return WITHOUT_HEADS
+    types = next((names for end, names in EXAMPLES.items() if first.endswith(end)), "llama, mixtral or deepseek_v3")
+    return UNKNOWN_TYPE.format(types=types)
+
+
+NO_SIZES = frozenset({"model_type", "architectures"})
+
+
+def _has_heads(config: Mapping[str, Any]) -> bool:
+    """Return whether a file, or a part of it, says how many heads there are."""
+    sized = (config, *(part for part in config.values() if isinstance(part, Mapping)))
+    return any(str(key).endswith(("heads", "n_head")) for part in sized for key in part)
+
+
+def without_attention(config: Mapping[str, Any]) -> str:
+    """Return that a file is of a network over images that is none of attention, or one in stages; "" of others."""
+    if not OF_IMAGES & config.keys():
+        return ""
+    if not _has_heads(config):
+        return NO_HEADS
+    return IN_STAGES if any(isinstance(config.get(key), list) for key in ALIASES["num_attention_heads"]) else ""
+
+
+def instead_of_type(config: Mapping[str, Any]) -> str:
+    """Return what to give in place of a file that is no config.json of a language model."""
+    made = config.get("_class_name")
+    if isinstance(made, str):
+        return (OF_PIPELINE if _lists_classes(config) else OF_DIFFUSERS).format(made=made)
+    if isinstance(config.get("peft_type"), str):
+        return _of_adapter(config)
+    if "weight_map" in config:
+        return "this is an index of weights; take the config.json beside it"
+    if "n_layers" in config and "dim" in config:
+        return "this has the keys of other code, as Meta's params.json has; take the config.json of the same model"
+    if not any(key in config for name in SIZES for key in ALIASES.get(name, (name,))):
+        return "no size of a model is in it; take the config.json that lies beside the weights"
+    return "expected a word such as llama"
+
+
+OF_DIFFUSERS = "{made} is a part of diffusers: its models of images and videos are not counted; --params takes a size"
+OF_PIPELINE = (
+    "{made} is a pipeline of diffusers: its model_index.json lists classes and no sizes, which the config.json of "
+    "each folder beside it has (transformer or unet, text_encoder, vae); of these, models of text are counted; "
+    "--params takes a size"
+)
+
+
+def _lists_classes(config: Mapping[str, Any]) -> bool:
+    """Return whether a file says of each part which library and class it is of, as a pipeline's does."""
+    parts = [value for key, value in config.items() if not key.startswith("_")]
+    return any(isinstance(part, list) and len(part) == 2 and isinstance(part[1], str) for part in parts)
+
+
+def _of_adapter(config: Mapping[str, Any]) -> str:
+    """Return what to plan in place of an adapter's own file: the model beneath it, with adapters of its rank."""
+    base, rank, kind = config.get("base_model_name_or_path"), config.get("r"), config["peft_type"]
+    under = base if isinstance(base, str) and base else "the model beneath it"
+    option = f" with --lora-rank {rank}" if kind == "LORA" and type(rank) is int and rank > 0 else ""
+    some = config.get("target_modules")
+    if option and isinstance(some, list) and some:
+        option += f" ({ADAPTED}; this one has them on {', '.join(sorted(map(str, some)))})"
+    return f"this is an adapter, peft_type {kind}; give --model {under}, or its config.json,{option}".rstrip(",")
