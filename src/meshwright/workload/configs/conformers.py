@@ -13,6 +13,7 @@ SHORTER = (
 PLACES = "scores with a table of relative places are not counted"
 OF_OTHER_HEADS = (
     *("tdnn_dim", "tdnn_kernel", "tdnn_dilation", "xvector_output_dim", "classifier_proj_size"),
+    "codevector_dim",
     *("use_weighted_layer_sum", "ctc_loss_reduction", "ctc_zero_infinity", "layerdrop"),
     *("apply_spec_augment", "max_source_positions"),
     *(f"mask_{axis}_{what}" for axis in ("time", "feature") for what in ("prob", "length", "min_masks")),

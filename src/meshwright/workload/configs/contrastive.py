@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, LayerKind
+from .bert import BERTS_FIRST
 from .decoders import attention_of_config
 from .images import Sight, numbered_patches, patch_tower
 from .reader import ConfigReader
@@ -38,7 +39,7 @@ def read(c: ConfigReader, kind: Contrast) -> Tower:
     mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=kind.masked)
     c.skip("projection_dim", "projection_size")
     if kind.old:
-        c.skip("classifier_dropout")
+        c.skip("classifier_dropout", *BERTS_FIRST)
     layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=8 * hidden + width + hidden)
     rows = c.whole("vocab_size") + c.whole("max_position_embeddings") + 2
     rows += c.whole("type_vocab_size") if kind.old else 0

@@ -151,8 +151,6 @@ def nomic_bert(c: ConfigReader) -> Architecture:
     c.skip("dense_seq_output", "fused_bias_fc", "max_trained_positions", "use_xentropy")
     rows = max(c.whole("pad_vocab_size_multiple", 1), 1)
     c = c.changed({"vocab_size": -(-c.whole("vocab_size") // rows) * rows})
-    if not c.given("intermediate_size") and c.says("intermediate_size"):
-        raise ValueError("n_inner: expected a width of the networks, got null")
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     plain = attention_of_config(c)
     mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)

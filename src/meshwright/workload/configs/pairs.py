@@ -87,6 +87,7 @@ def longt5(c: ConfigReader) -> Architecture:
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
     (count, later), radius = layers_as_t5(c), c.whole("local_radius")
     kind = c.value("encoder_attention_type")
+    c.tell_token(BOTH_SIDES)
     if kind not in ("local", "transient-global"):
         raise ValueError(f"encoder_attention_type: expected local or transient-global, got {kind!r}")
     if not c.flag("tied", default=True):
@@ -117,6 +118,8 @@ def switch_transformers(c: ConfigReader) -> Architecture:
     if not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; an output apart is not counted")
     c.skip("relative_attention_max_distance", "dense_act_fn", "is_gated_act", "feed_forward_proj", "n_positions")
+    c.tell_token(BOTH_SIDES)
+    c.fixed({"num_selected_experts": 1})
     c.skip("expert_capacity", "router_bias", "add_router_probs", "encoder_sparse_step", "decoder_sparse_step")
     dense = Dense(width=width, gated=False)
     routed = Experts(count=c.whole("experts"), top=1, width=width, gated=False)
@@ -207,6 +210,7 @@ def nllb_moe(c: ConfigReader) -> Architecture:
         "max_position_embeddings", "num_hidden_layers", "expert_capacity", "second_expert_policy", "moe_token_dropout"
     )
     c.skip("normalize_router_prob_before_dropping", "batch_prioritized_routing", "moe_eval_capacity_token_fraction")
+    c.tell_token(BOTH_SIDES)
     traits = Traits(layer_norm=True, tied=True, positions="none")
     return made(c, traits, bart_like(c, experts=True), beside_parameters=4 * hidden - 2 * hidden)
 
@@ -231,6 +235,7 @@ def led(c: ConfigReader) -> Architecture:
         layers.append(layer)
     places = c.whole("max_encoder_position_embeddings") + c.whole("max_decoder_position_embeddings")
     c.assumed.append(GLOBALLY)
+    c.tell_token(BOTH_SIDES)
     traits = Traits(layer_norm=True, tied=True, positions="none")
     longest = c.whole("max_decoder_position_embeddings")
     beside = places * hidden + 4 * hidden - 2 * hidden
@@ -247,6 +252,7 @@ def t5gemma(c: ConfigReader) -> Architecture:
     layers = [of_width(layer, hidden, first, first) for layer in _gemma_side(sides["encoder"], reads=False)]
     layers += [of_width(layer, hidden, second, first) for layer in _gemma_side(sides["decoder"], reads=True)]
     c.skip("vocab_size")  # the class has those of both sides
+    c.tell_token(BOTH_SIDES)
     joined = sides["decoder"].changed({"tie_word_embeddings": c.flag("tied", default=True)})
     norms = first + second - hidden
     return made(

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .reader import SIZES
+
 # of the Conformer of Phi-4-multimodal: the file's names, and those of the class
 CONFORMER = {
     "attention_dim": "hidden_size",
@@ -103,6 +105,8 @@ def by_todays_names(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """Return a file of a model type with today's names in place of others; ValueError where both say different."""
     found = dict(config)
     for other, name in OTHER_NAMES.get(kind, {}).items():
+        if other in found and found[other] is None and name in SIZES:  # no class takes its default for it
+            found.setdefault(name, None)
         value = found.pop(other, None)
         if value is not None and found.setdefault(name, value) != value:
             raise ValueError(f"{other} and {name}: expected one value, got {[value, found[name]]}")

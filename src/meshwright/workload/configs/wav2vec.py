@@ -20,6 +20,11 @@ SQUEEZED = (
     "it is raised to behind them"
 )
 POSITIONAL = ("num_conv_pos_embeddings", "num_conv_pos_embedding_groups")
+# of the programs that trained them (microsoft/unilm: wavlm/WavLM.py), and of a head of others beside the weights
+OF_TRAINING = (
+    *("freeze_feat_extract_train", "no_mask_channel_overlap", "no_mask_time_overlap", "pooling_mode"),
+    *(f"mask_{axis}_{what}" for axis in ("time", "channel") for what in ("min_space", "other", "selection")),
+)
 OF_PRETRAINING = (
     *("num_codevectors_per_group", "num_codevector_groups", "codevector_dim", "proj_codevector_dim", "num_negatives"),
     *("contrastive_logits_temperature", "diversity_loss_weight", "num_ctc_classes", "num_clusters"),
@@ -39,7 +44,7 @@ def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) ->
         raise ValueError(f"squeeze_factor, {POSITIONAL[1]}: {every} or {groups} does not divide {hidden}")
     if c.flag("add_adapter"):
         raise ValueError("add_adapter: expected false; an adapter behind this encoder is not counted")
-    c.skip(*OF_OTHER_HEADS, *(() if squeezes else OF_PRETRAINING))
+    c.skip(*OF_OTHER_HEADS, *OF_TRAINING, *(() if squeezes else OF_PRETRAINING))
     held, heard, samples, last = _heard(c)
     c.fixed({"feature_projection_input_dim": last})
     c.tell_token(FRAMES.format(samples=samples, rate=SAMPLES_A_SECOND / samples))
@@ -57,6 +62,7 @@ def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) ->
     met = heard + (positions + raised) // every
     layer, heads = _layer(c, hidden), c.whole("num_attention_heads")
     table = c.whole("num_buckets") * heads if places else 0
+    c.fixed({"gru_rel_pos": True} if places else {})
     if places:  # a gate of eight numbers for each query, and one a head
         c.skip("max_bucket_distance")
         layer = msgspec.structs.replace(layer, small=layer.small + heads + 8 * (hidden // heads + 1))

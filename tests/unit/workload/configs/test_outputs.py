@@ -153,3 +153,21 @@ ENDS = ("Model", "ForSequenceClassification")
 def test_an_encoder_of_sound_that_learns_otherwise_than_wav2vec_is_refused_by_its_class():
     with pytest.raises(InputError, match="UniSpeechForPreTraining: its output is not counted"):
         architecture_of({"model_type": "unispeech", "architectures": ["UniSpeechForPreTraining"]})
+
+
+def test_a_class_that_is_passed_over_is_listed_beside_the_keys():
+    config = library.base("llama") | {"architectures": ["LlamaForDrafts"], "draft_words": 9}
+
+    passed = architecture_of(config, allow_unknown=True).ignored
+    assert passed == ("architectures: LlamaForDrafts, in whose place the output of a llama is counted", "draft_words")
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+def test_classes_of_a_sequence_over_a_model_with_an_encoder_have_the_parameters_of_the_library(labels):
+    pytest.importorskip("transformers")
+    config = library.base("gemma3") | {"architectures": ["Gemma3ForSequenceClassification"]}
+    config |= {"id2label": {str(i): f"kind {i}" for i in range(labels)}}
+    found = architecture_of(config)
+
+    assert found.architecture.parameters == library.parameters(library.model(config))
+    assert [text for text in found.assumed if f"an output over {labels} class" in text]

@@ -161,12 +161,24 @@ def test_tables_of_shapes_and_sounds_are_joined_only_where_keys_say_so():
     ("config", "told"),
     [
         ({"architectures": ["HousePairModel"], "text_config": {}}, "HousePairModel may have another output"),
+        ({"d_model": 96, "filter_order": 64}, "no key of it is of attention"),
+        (
+            {"architectures": ["HouseForCausalLM"], "auto_map": {"AutoModelForCausalLM": "house.HouseForCausalLM"}},
+            "the code of HouseForCausalLM, which lies beside the weights",
+        ),
         ({"num_channels": 3, "num_heads": [1, 2, 4]}, "heads for each of several stages: .* swin.* alone are counted"),
     ],
 )
 def test_a_type_that_is_not_known_is_refused_with_what_its_class_or_its_keys_are(config, told):
     with pytest.raises(InputError, match=f"house is not known .*{told}.*--params takes a size"):
         architecture_of({"model_type": "house", **config})
+
+
+def test_an_encoder_of_an_unknown_type_is_compared_with_encoders():
+    config = TINY | {"model_type": "house", "architectures": ["HouseForMaskedLM"], "vocab_size": 1000}
+
+    with pytest.raises(InputError, match="house is not known .where its layers are those .* such as bert, modernbert"):
+        architecture_of(config)
 
 
 SMALL = {"model_type": "mistral", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2} | {

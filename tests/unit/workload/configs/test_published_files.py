@@ -369,6 +369,7 @@ def test_block_sparse_attention_that_is_counted_whole_is_said():
         ({"_class_name": "SomeTransformer3DModel", "num_layers": 40}, "a part of diffusers"),
         ({"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 32000}, "take the config.json"),
         ({"metadata": {}, "weight_map": {}}, "an index of weights"),
+        ({"_class_name": "SomePipeline", "text_encoder": ["transformers", "SomeModel"]}, "lists classes and no sizes"),
     ],
 )
 def test_a_file_that_is_no_config_says_what_it_is(config, told):
@@ -492,6 +493,8 @@ def test_the_file_of_an_adapter_is_named_as_one_with_the_model_and_the_rank_to_p
 
     with pytest.raises(InputError, match="adapter, peft_type LORA; give --model some/Model-7B, .*-rank 16"):
         architecture_of(adapter)
+    with pytest.raises(InputError, match="-rank 16 \\(adapters on all matrices but .*; this one has them on k, v\\)"):
+        architecture_of(adapter | {"target_modules": ["v", "k"]})
     with pytest.raises(InputError, match="peft_type IA3; give --model the model beneath it, or its config.json\\)"):
         architecture_of({"peft_type": "IA3"})
 
