@@ -50,7 +50,7 @@ def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
 
 VALUES = (
     "each sequence has an encoder's {read} tokens, a value of a series each (chronos_config: context_length, and an "
-    "end where use_eos_token says so), beside those that it forecasts, {drawn} as trained (prediction_length); FLOPs "
+    "end where use_eos_token says so), beside those of its forecast, {drawn} as trained (prediction_length); FLOPs "
     "are those of a token of the forecast"
 )
 
