@@ -53,7 +53,6 @@ class Traits:
     one_shared: bool = False  # a shared network as wide as an expert, though no key says so
     bare_first_norm: bool = False  # the first layer has one norm less
     masked: bool = True
-    both_ways: str = ""  # key of a switch: tokens see those behind them too
     window_key: str = "sliding_window"
     experts: str = ""  # how layers with experts are found; "": there are none
     shared_gate: bool = False
@@ -85,10 +84,6 @@ def made(c: ConfigReader, traits: Traits, layers: list[LayerKind], **more: Any) 
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     positions = c.whole("max_position_embeddings", 0)
     c.skip(*(() if traits.positions == "learned" else ("max_position_embeddings",)))
-    alone = [mixer for layer in layers for mixer in layer.mixers if isinstance(mixer, Attention) and mixer.masked]
-    if alone and not c.flag("is_causal", default=True):
-        raise ValueError("is_causal: expected true: attention without a mask is not counted for this model type")
-    c.skip("is_causal")
     beside = traits.extra_positions * hidden + vocab * switch(c, traits.head_bias)
     norm = hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
     beside += norm * traits.embedding_norm + norm - hidden * (2 if traits.layer_norm else 1)
@@ -164,11 +159,10 @@ def mixers_of(c: ConfigReader, traits: Traits, count: int) -> list[Mixer]:
     """Return the attention of each layer."""
     if traits.latent:
         return [*latents(c, count)]
-    masked = traits.masked and not _sees_both_ways(c, traits)
-    plain = msgspec.structs.replace(attention_of_config(c), masked=masked)
+    plain = msgspec.structs.replace(attention_of_config(c), masked=traits.masked)
     if traits.square and plain.out_width != c.whole("hidden_size"):
         raise ValueError(f"head_dim: expected hidden_size / num_attention_heads, got {plain.head_dim}")
-    window = _window(c, traits, masked=masked)
+    window = c.whole(traits.window_key, 0)
     chunk = c.whole("attention_chunk_size", 0)
     kinds = c.words("layer_types", count)
     if any(number != 1 for number in c.numbers("attn_type_list") or []):
@@ -184,23 +178,6 @@ def mixers_of(c: ConfigReader, traits: Traits, count: int) -> list[Mixer]:
         if kind not in by_kind:
             raise ValueError(f"layer_types: expected {', '.join(sorted(by_kind))}, got {kind!r}")
     return [by_kind[kind] for kind in kinds]
-
-
-def _sees_both_ways(c: ConfigReader, traits: Traits) -> bool:
-    """Return whether a file takes a decoder's mask away (huggingface/transformers: masking_utils.py, is_causal)."""
-    return not c.flag("is_causal", default=True) or (bool(traits.both_ways) and c.flag(traits.both_ways))
-
-
-def _window(c: ConfigReader, traits: Traits, *, masked: bool) -> int:
-    """Return the keys in a token's window: those before it, or on both sides of it.
-
-    Without a mask a side has as many as the window; of Gemma 3, whose switch halves it, half as many.
-    """
-    window = c.whole(traits.window_key, 0)
-    if masked or not traits.masked or not window:
-        return window
-    halved = bool(traits.both_ways) and c.flag(traits.both_ways)
-    return 2 * (window // 2 if halved else window) + 1
 
 
 def _pattern(c: ConfigReader, traits: Traits, count: int, window: int) -> list[str]:

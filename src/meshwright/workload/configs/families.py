@@ -30,14 +30,7 @@ QWEN3_EXPERTS = Traits(experts="by_step", head_norms=True, network_bias=False)
 GEMMA2 = Traits(
     tied=True, norms=4, every=("sliding_window_pattern", 2), network_bias=False, passed=("sliding_window_size",)
 )
-GEMMA3 = Traits(
-    tied=True,
-    norms=4,
-    every=("sliding_window_pattern", 6),
-    head_norms=True,
-    network_bias=False,
-    both_ways="use_bidirectional_attention",
-)
+GEMMA3 = Traits(tied=True, norms=4, every=("sliding_window_pattern", 6), head_norms=True, network_bias=False)
 MINIMAX_M2 = (
     *("mlp_intermediate_size", "use_qk_norm", "qk_norm_type", "use_routing_bias", "layernorm_mlp_beta"),
     *("layernorm_full_attention_beta", "layernorm_linear_attention_beta", "max_model_len"),

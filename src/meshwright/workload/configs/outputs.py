@@ -107,7 +107,7 @@ def with_other_output(c: ConfigReader, kind: str, model: Architecture, named: st
         model = _encoder_alone(c, kind, model, named)
     encodes, bare, hidden = kind in {*POOLED, *NOT_POOLED}, named.endswith(BARE), model.hidden_size
     attends = [m for run in model.runs for m in run.layer.mixers if isinstance(m, Attention)]
-    decodes = model.embedding_width == hidden and (not attends or kind in DECODERS or any(m.masked for m in attends))
+    decodes = model.embedding_width == hidden and (not attends or any(m.masked for m in attends))
     decodes = (decodes or kind in PAIRS_OF_T5) and not (kind in PAIRS and named.endswith("ForTokenClassification"))
     left_out = any(kind == other and named.endswith(end) for other, end in NOT_COUNTED)
     if left_out or not (encodes or decodes) or not (model.embeds or (encodes and bare)):

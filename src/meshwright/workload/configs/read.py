@@ -85,10 +85,8 @@ def architecture_of(
     _check_head(config, kind, where, allow_unknown=allow_unknown)
     try:
         found = _read(config, kind, where)
-        model, directions = directed(config.get(_inside(config) or "", config), found.architecture)
     except (ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
-    found = found._replace(architecture=model)
     if found.ignored and not allow_unknown:
         raise InputError(
             f"{where}: {found.ignored[0]}: not understood for model_type {kind}, and it may change the size "
@@ -100,7 +98,7 @@ def architecture_of(
         found = found._replace(ignored=(CLASS.format(named=config["architectures"][0], kind=kind), *found.ignored))
     named = msgspec.structs.replace(found.architecture, name=name)
     told = of_form or told or _own_code(config, kind) or _another_class(config, kind, found.architecture)
-    assumed = (*told, *found.assumed, *directions, *_quantized(config), *_output_of(config, named, where))
+    assumed = (*told, *found.assumed, *_quantized(config), *_output_of(config, named, where))
     return found._replace(architecture=named, assumed=assumed)
 
 
@@ -306,6 +304,7 @@ def _single(
         architecture = (recipe or RECIPES[kind])(reader)
         if named:
             architecture = with_other_output(reader, kind, architecture, named)
+        architecture = directed(reader, kind, architecture)
     except (ValueError, OverflowError, InputError) as error:
         raise type(error)(f"{error}{_of_defaults(reader, str(error))}") from None
     unknown = reader.unknown()

@@ -39,7 +39,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 OTHERWISE = "{read} = {size} is read; {key} = {value}, which the class passes over, says otherwise"
 OF_FILES = frozenset({"num_nextn_predict_layers"})  # what a file says of layers that its class leaves out
-SAYS_OFF = re.compile("tie|share|no_|is_causal$")  # switches that say something where they are off
+SHARING = re.compile("tie|share|no_")
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 MOST = 2**40
 
@@ -61,6 +61,11 @@ class ConfigReader:
         self._parts: dict[str, ConfigReader] = {}  # of objects inside
         self._layers: dict[int, ConfigReader] = {}  # of single layers
         self._of_layers: dict[int, Mapping[str, Any]] | None = None  # what is said of single layers
+
+    @property
+    def of_library(self) -> bool:
+        """Whether the model type has a class in the library, whose defaults are known."""
+        return bool(self._defaults)
 
     def value(self, name: str, default: Any = None) -> Any:
         """Return what the config says under a name or its aliases, or the model type's default, or `default`.
@@ -289,8 +294,7 @@ class ConfigReader:
     def unknown(self) -> list[str]:
         """Return the keys that were neither read nor known to change no size.
 
-        A switch that is off says nothing, unless it is one of sharing, without which there are more weights, or of a
-        mask.
+        A switch that is off says nothing, unless it is one of sharing: without that there are more weights.
         """
         used = self.used.union(*(layer.used for layer in self._layers.values()))
         found = self._not_in(used, self._config)
@@ -307,7 +311,7 @@ class ConfigReader:
             for key, value in part.items()
             if key not in known
             and not is_ignored(key, value)
-            and not (is_empty(value) and not (value is False and SAYS_OFF.match(key)))
+            and not (is_empty(value) and not (value is False and SHARING.match(key)))
         ]
 
 

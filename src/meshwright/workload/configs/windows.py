@@ -31,8 +31,6 @@ def gemma4(c: ConfigReader) -> Architecture:
     c.skip("num_global_key_value_heads", "use_double_wide_mlp")
     if c.flag("attention_bias"):
         raise ValueError("attention_bias: expected false")
-    if c.value("use_bidirectional_attention") == "all":
-        raise ValueError("use_bidirectional_attention: expected null or vision: text without a mask is not counted")
     local = Attention(heads=heads, kv_heads=kv_heads, head_dim=c.whole("head_dim"), window=window)
     whole = Attention(heads=heads, kv_heads=global_kv, head_dim=c.whole("global_head_dim", 512), key_matrices=keys)
     for place, changed in c.of_layers().items():

@@ -8,7 +8,7 @@ from meshwright.errors import InputError
 from meshwright.workload.configs import architecture_of
 from meshwright.workload.models.catalogue import load_model
 from tests.unit.workload.configs import library
-from tests.unit.workload.configs.test_published_files import TEXT, parameters
+from tests.unit.workload.configs.test_published_files import parameters
 
 SMALL = {"hidden_size": 96, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 192}
 FIRST = {"directionality": "bidi", "pooler_type": "first_token_transform", "pooler_num_fc_layers": 3} | {
@@ -135,42 +135,6 @@ def test_a_token_meets_a_window_or_a_few_blocks_of_keys_before_and_behind_it():
     }
     assert {m.window for m in mixers(blocks | {"attention_type": "block_sparse"})} == {7 * 16}
     assert {m.window for m in mixers(blocks | {"attention_type": "original_full"})} == {0}
-
-
-@pytest.mark.parametrize(
-    ("config", "windows"),
-    [
-        (TEXT | {"is_causal": False}, {0}),
-        (TEXT | {"model_type": "mistral", "is_causal": False, "sliding_window": 64}, {129}),
-        (
-            TEXT | {"model_type": "gemma3_text", "sliding_window": 64, "use_bidirectional_attention": True},
-            {65},
-        ),
-    ],
-)
-def test_a_decoder_whose_file_takes_its_mask_away_meets_keys_on_both_sides(config, windows):
-    assert {(mixer.window, mixer.masked) for mixer in mixers(config)} == {(window, False) for window in windows}
-    plain = {key: value for key, value in config.items() if key not in {"is_causal", "use_bidirectional_attention"}}
-    assert all(mixer.masked for mixer in mixers(plain))
-    assert parameters(config) == parameters(plain)
-
-
-def test_a_decoder_without_a_mask_may_put_out_vectors():
-    config = TEXT | {"is_causal": False, "architectures": ["Qwen2Model"]}
-
-    assert parameters(config) == parameters(config | {"is_causal": True})
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"model_type": "gpt_bigcode", "is_causal": False},
-        library.base("gemma4_text") | {"use_bidirectional_attention": "all"},
-    ],
-)
-def test_attention_without_a_mask_is_refused_where_it_is_not_counted(config):
-    with pytest.raises(InputError, match=r"(is_causal|use_bidirectional_attention): expected .*without a mask"):
-        architecture_of(config)
 
 
 def test_values_that_a_model_of_series_reads_and_forecasts_are_those_of_its_file():
