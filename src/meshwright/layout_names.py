@@ -58,6 +58,10 @@ SHARDS = frozenset({"fsdp", "dpshard", "dpshardsize", "dataparallelsharddegree"}
 # src/accelerate/parallelism_config.py, fsdp_dim_names)
 MESH_SHARDS = SHARDS - {"fsdp"}
 COPIES = frozenset({"dpreplicate", "dpreplicatesize", "dataparallelreplicatedegree"})  # whole copies beside each other
+SHARDING = {  # what stands for each of them in a hint
+    **{name: "fsdp" if name == "fsdp" else "dp_shard" for name in SHARDS},
+    **dict.fromkeys(COPIES, "dp_replicate"),
+}
 REST = "-1"  # torchtitan: the ranks that are left
 SWITCH = {"true": "1", "false": "0"}
 VALUES = {  # of a name, or of the key that it stands for: switches as words, and PyTorch's schedules that are the same
@@ -101,13 +105,18 @@ def is_key(name: str) -> bool:
 
 def key_hint(name: str, known: Iterable[str]) -> str:
     """Return what may be meant by a name that is no key: how it is said, the key that it is a slip of, or the known."""
-    return UNNAMED.get(_plain(name)) or (f"did you mean {key}?" if (key := near_key(name)) else nearest(name, known))
+    key = _slip(name, OWN_NAME | SHARDING)
+    return UNNAMED.get(_plain(name)) or (f"did you mean {key}?" if key else nearest(name, known))
 
 
 def near_key(name: str) -> str:
     """Return the key of a layout of whose long names a name is a slip: `tensor_paralel` is `tp`; "" where of none."""
-    close = difflib.get_close_matches(_plain(name), OWN_NAME, n=1, cutoff=NEAR)
-    return OWN_NAME[close[0]] if close else ""
+    return _slip(name, OWN_NAME)
+
+
+def _slip(name: str, meant: Mapping[str, str]) -> str:
+    close = difflib.get_close_matches(_plain(name), meant, n=1, cutoff=NEAR)
+    return meant[close[0]] if close else ""
 
 
 def names_sharding(name: str) -> bool:

@@ -44,6 +44,7 @@ def used(role, *arguments):
         ({}, "sharded-since-2024"),
         ({"zero_stage_fsdp": "hsdp"}, "sharded-since-2024"),
         ({"zero_stage_fsdp": "fsdp shard 8"}, "since-2024"),  # as Megatron's and XLA's tables write it
+        ({"zero_stage_fsdp": "no fsdp"}, "since-2024"),
         ({"zero_stage_fsdp": "distributed optimizer"}, "since-2024"),
         ({"notes": "MaxText on JAX"}, "since-2024"),
         ({"notes": "MaxText on JAX", "gpu": "tpu-v5p", "gpus_per_node": "4"}, "since-2024"),

@@ -11,7 +11,7 @@ from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.tables.columns import INPUTS, MEASURED, unread, zero_stage
+from meshwright.plan.tables.columns import INPUTS, MEASURED, unread, without_fsdp, zero_stage
 from meshwright.plan.tables.runs import accelerator_of, read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.workload.engines import ENGINES
@@ -71,7 +71,35 @@ def test_a_stage_of_zero_is_read_however_it_is_written(text, stage, shard):
     assert zero_stage(text, 16, 8) == (stage, shard)
 
 
-@pytest.mark.parametrize("text", ["4", "3.5", "zero", "sharded somehow", "zero-infinity"])
+@pytest.mark.parametrize(
+    ("text", "stage"),
+    [
+        *(("no distributed optimizer", 0), ("ZeRO-1 off", 0), ("sharding: none", 0), ("fsdp:NO_SHARD", 0)),
+        *(("DDP, no FSDP", 0), ("1 (without fsdp)", 1), ("no zero; ddp", 0)),
+    ],
+)
+def test_what_a_cell_says_is_not_used_is_no_stage(text, stage):
+    assert zero_stage(text, 16, 8) == (stage, 16)
+
+
+@pytest.mark.parametrize("text", ["no fsdp", "non-FSDP", "fsdp: off", "FSDP disabled"])
+def test_a_cell_that_only_rules_fsdp_out_leaves_the_rest_to_the_stack(text):
+    assert zero_stage(text, 16, 8) is None
+    assert without_fsdp(text)
+
+
+@pytest.mark.parametrize(("text", "shard"), [("fsdp=4", 4), ("FSDP8", 8), ("fsdp 2", 16), ("fsdp shard 32", 16)])
+def test_a_number_behind_fsdp_is_of_ranks_or_its_version(text, shard):
+    assert zero_stage(text, 16, 8) == (3, shard)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("4", "3.5", "zero", "sharded somehow", "zero-infinity", "fsdpp", "full_shardd", "no_shards"),
+        *("zero3 -> zero2", "fsdp shard 0", "fsdp shard 6"),
+    ],
+)
 def test_a_stage_that_is_not_known_is_refused(text):
     with pytest.raises(InputError, match="zero_stage_fsdp"):
         zero_stage(text, 16, 8)
@@ -92,6 +120,8 @@ def test_stage_3_prices_the_gather_of_weights_whatever_its_spelling(tmp_path):
     [
         ({"zero_stage_fsdp": "maybe"}, "zero_stage_fsdp: 'maybe'"),
         ({"recompute": "sometimes"}, "recompute: 'sometimes'"),
+        ({"recompute": "not full"}, "recompute: 'not full'"),
+        ({"recompute": "full/selective"}, "recompute: 'full/selective'"),
         ({"schedule": "2f2b"}, "schedule: '2f2b'"),
         ({"optimizer": "adamv"}, "did you mean adam"),
         ({"overlap": "everything"}, "overlap: 'everything'"),

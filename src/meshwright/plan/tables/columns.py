@@ -45,7 +45,7 @@ INPUTS = {
     "etp": "tensor parallelism inside an expert (tp; 1 where ep takes its ranks)",
     "order": "axes from the innermost out (tp-cp-dp-pp)",
     "schedule": "gpipe, 1f1b, interleaved, zb (interleaved with vpp, else 1f1b)",
-    "zero_stage_fsdp": "0 to 3, ddp, distributed optimizer, fsdp, hsdp, shard N; or FSDP of 0 and 1 (as the stack)",
+    "zero_stage_fsdp": "0 to 3, ddp, distributed optimizer, fsdp, fsdp=N, hsdp; or FSDP of 0 and 1 (as the stack)",
     "replicas": "copies of a model that is sharded (1)",
     "seq_parallel": "1: sequence parallelism beside tensor parallelism (what the stack does)",
     "recompute": "none, selective, full (what the stack does)",
@@ -89,6 +89,10 @@ SCHEDULE_WORDS = {
 }
 LOOPED = re.compile(r"interleaved|^zbv")  # schedules that give a rank two or more stages
 SWITCHED = {"on": "fsdp", "off": "without fsdp"}  # cells of a column that says by a switch whether FSDP shards
+_FSDP = r"fsdp(?:v?[12])?"  # PyTorch's, of either version
+_SHARDS = re.compile(r"\bshard (\d+)|(?<![a-z])fsdp\s*=\s*(\d+)|(?<![a-z])fsdp[\s_-]*([3-9]\b|\d\d+)")  # 1, 2: versions
+_DISTRIBUTED_OPTIMIZER = r"distributed[ _-]optimi[sz]er|dist[a-z]*[ _-]opt[a-z]*"  # Megatron-LM's
+_ANY_SHARDING = rf"{_FSDP}|hsdp|(?:zero|stage)(?:[\s_-]*[1-3])?|sharding|{_DISTRIBUTED_OPTIMIZER}"
 
 OVERLAP_OFF = re.compile(r"((?:\b[a-z0-9]+[\s/+,]+)+)overlap(?:ping)? (?:is |was )?off\b", re.IGNORECASE)
 OVERLAP_WORDS = {
@@ -108,35 +112,58 @@ def unread(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def without_fsdp(text: str) -> bool:
+    """Return whether a cell says that FSDP does not shard, and no more: what its stack does then is not said."""
+    return not is_empty(text) and not re.search(r"[a-z0-9]", _undenied(text.lower(), _FSDP))
+
+
 def zero_stage(text: str, ranks: int, node: int) -> tuple[int, int] | None:
-    """Return the stage that a cell names and the ranks that share one copy; None for an empty cell.
+    """Return the stage that a cell names and the ranks that share one copy; None for one that names none.
 
     `ranks` hold the same parameters, `node` of them in one node. InputError for words that are not known.
     """
     plain = re.sub(r"\bassumed\b", "", text.lower()).strip()
-    if is_empty(plain):
+    if is_empty(plain) or without_fsdp(plain):
         return None
-    part = re.search(r"\bshard (\d+)", plain)
-    if part:
-        return 3, min(int(part.group(1)), ranks)
-    stage = re.fullmatch(r"([0-3])(?:\.0*)?", plain) or re.search(r"(?:zero|stage|\bz)[\s_-]*([0-3])(?!\d)", plain)
-    copies = re.search(r"hsdp|hybrid", plain) is not None
-    number = int(stage.group(1)) if stage else _named_stage(plain, copies)
+    left = _undenied(plain, _ANY_SHARDING)
+    if not re.search(r"[a-z0-9]", left):
+        return 0, ranks
+    part = _SHARDS.search(left)
+    if part and int(part[part.lastindex or 0]) > 0:
+        return 3, _shards(int(part[part.lastindex or 0]), ranks, text)
+    stage = re.fullmatch(r"([0-3])(?:\.0*)?", left)
+    stages = {stage[1]} if stage else set(re.findall(r"(?<![a-z])(?:zero|stage|z)[\s_-]*([0-3])(?!\d)", left))
+    copies = re.search(r"(?<![a-z])(?:hsdp|hybrid)(?![a-z])", left) is not None
+    number = int(stages.pop()) if len(stages) == 1 else None if stages or part else _named_stage(left, copies)
     if number is None:
         raise InputError(f"zero_stage_fsdp: {text!r}: expected 0 to 3, zero1, ddp, distributed optimizer, fsdp or hsdp")
     return number, min(node, ranks) if copies else ranks
 
 
+def _shards(number: int, ranks: int, text: str) -> int:
+    if number < ranks and ranks % number:
+        raise InputError(f"zero_stage_fsdp: {text!r}: {number} does not divide dp x cp = {ranks}")
+    return min(number, ranks)
+
+
+def _undenied(plain: str, name: str) -> str:
+    """Return a cell without the names that it says are not used: "no fsdp", "zero1 off", "sharding: none"."""
+    before = r"(?<![a-z])(?:no|non|not|without)[\s_-]*"
+    behind = r"[\s:=]*(?:is |was )?(?:off|no|none|false|disabled|not used)"
+    left = re.sub(rf"{before}(?:{name})(?![a-z0-9_])|(?<![a-z])(?:{name}){behind}(?![a-z0-9_])", "", plain)
+    return re.sub(r"\(\s*\)", "", left).strip(" ,;/+")
+
+
 def _named_stage(plain: str, copies: bool) -> int | None:
-    if re.search(r"distributed[ _-]optimi[sz]er|\bdist[a-z]*[ _-]opt", plain):
+    if re.search(rf"(?<![a-z])(?:{_DISTRIBUTED_OPTIMIZER})(?![a-z])", plain):
         return 1
-    if re.search(r"shard_grad_op|not reshard", plain):
+    if re.search(r"(?<![a-z])(?:shard_grad_op(?![a-z])|not reshard)", plain):
         return 2
-    if "no_shard" in plain:
+    if re.search(r"(?<![a-z])no_shard(?![a-z])", plain):
         return 0
-    if copies or re.search(r"fsdp|full_shard|fully sharded", plain):
+    if copies or re.search(rf"(?<![a-z])(?:{_FSDP}|full[_ ]shard|fully[_ -]sharded)(?![a-z0-9])", plain):
         return 3
-    return 0 if re.fullmatch(r"(none|no|off|false|ddp|dp|none \(dp\))", plain) else None
+    return 0 if re.fullmatch(r"(none|no|off|false|ddp|dp|none \(dp\))", plain.strip()) else None
 
 
 def recomputation(text: str) -> str | None:
@@ -146,10 +173,12 @@ def recomputation(text: str) -> str | None:
         return None
     if says_only_that(text):
         return "full"
-    for known, words in (("full", r"\bfull"), ("selective", r"\bselective"), ("none", r"^(none|no|off|false|0)\b")):
-        if re.search(words, plain):
-            return known
-    raise InputError(f"recompute: {text!r}: expected none, selective or full")
+    left = _undenied(plain, "full|selective")  # what is not done says not what is
+    known = [("full", r"\bfull"), ("selective", r"\bselective"), ("none", r"^(none|no|off|false|0)\b")]
+    found = [word for word, pattern in known if re.search(pattern, left)]
+    if len(found) != 1:
+        raise InputError(f"recompute: {text!r}: expected none, selective or full")
+    return found[0]
 
 
 def says_only_that(text: str) -> bool:

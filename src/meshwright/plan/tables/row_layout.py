@@ -16,13 +16,13 @@ from ..analytic.held_roles import UNPACKED, loss_roles, weight_roles
 from ..analytic.optimizers import module_roles, optimizer_assumed, optimizer_roles
 from .cells import Cells, count_of, flag_of, is_empty
 from .columns import (
-    SWITCHED,
     is_looped,
     overlap_off,
     overlapped,
     recomputation,
     says_only_that,
     schedule_word,
+    without_fsdp,
     zero_stage,
 )
 
@@ -126,8 +126,7 @@ def _word(cells: Cells, name: str) -> str:
 
 def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int, assumed: list[str]) -> tuple[int, int]:
     said = cells.get("zero_stage_fsdp", "")
-    unsharded = said == SWITCHED["off"]
-    found = None if unsharded else zero_stage(said, ranks, per_node)
+    unsharded, found = without_fsdp(said), zero_stage(said, ranks, per_node)
     if found is None:
         usual = 0 if unsharded and stack.zero >= 2 else stack.zero
         found = (usual if ranks > 1 else 0), ranks  # one rank shares with nobody, whatever its stack does

@@ -27,7 +27,7 @@ from ..layouts.filters import unlike_its_stack
 from ..layouts.legality import illegal
 from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
 from .cells import Cells, check_stated, count_of, is_empty, measured_of, number_of, text_of
-from .columns import unread
+from .columns import unread, without_fsdp
 from .reading import TableLine, check_unread, read_table, with_layout
 from .row_layout import layout_of, row_facts
 from .row_model import row_architecture
@@ -431,7 +431,8 @@ def _stranger(cells: Cells, beside: str) -> str:
         return STRANGERS[0]
     if year <= 2023:
         return STRANGERS[1]
-    if FSDP.search(cells.get("zero_stage_fsdp", "")) and not JAX.search(beside):
+    sharded = cells.get("zero_stage_fsdp", "")
+    if FSDP.search(sharded) and not without_fsdp(sharded) and not JAX.search(beside):
         return STRANGERS[2]
     return STRANGERS[3]
 
