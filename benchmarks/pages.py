@@ -64,7 +64,8 @@ def _table(document: dict[str, Any], chosen: str, by_make: bool) -> str:
     if by_make:
         where += f", measured {days(document)}"
     notes = "".join(f"- {note}\n" for note in [*document["notes"], where])
-    told = [key for key in rows[0] if key != "date" and any(row.get(key, "") != "" for row in rows)]
+    keys = dict.fromkeys(key for row in rows for key in row)  # rows of older runs may lack some
+    told = [key for key in keys if key != "date" and any(row.get(key, "") != "" for row in rows)]
     return f"{grid([{key: _cell(row.get(key)) for key in told} for row in rows])}\n{notes}"
 
 

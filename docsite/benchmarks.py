@@ -36,9 +36,9 @@ def _section(document: dict[str, Any], path: Path) -> str:
     where = ", ".join(f"{key}: {value}" for key, value in machine.items())
     lines = [f"## {heading(document, path)}", "", about, "", f"{where}.", ""]
     if rows:
-        columns = list(rows[0])
+        columns = list(dict.fromkeys(key for row in rows for key in row))  # rows of older runs may lack some
         lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-        lines += ["| " + " | ".join(_cell(row.get(key)) for key in columns) + " |" for row in rows[:MAX_ROWS]]
+        lines += ["| " + " | ".join(_cell(row.get(key, "")) for key in columns) + " |" for row in rows[:MAX_ROWS]]
         if len(rows) > MAX_ROWS:
             lines += ["", f"{len(rows) - MAX_ROWS} more rows are in `benchmarks/results/{name}`."]
     if document.get("notes"):

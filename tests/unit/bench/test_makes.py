@@ -65,6 +65,17 @@ def test_a_page_shows_one_table_for_each_make_with_its_name_and_date(results, on
         assert f"2 cores of {make}, Linux 6, torch 2, commit abc, measured 20" in shown
 
 
+def test_a_column_that_older_rows_lack_is_shown(results, on):
+    on("Xeon")
+    makes.keep("steps", measured((1, 1.0)))
+    makes.keep("steps", Result("steps", [{"ranks": 2, "time_ms": 2.0, "parts": "forward -3"}], keys=("ranks",)))
+
+    shown = pages.with_results("<!-- measured: steps -->\n<!-- end of steps -->\n")
+
+    assert "| ranks | time_ms | parts |" in shown
+    assert "| 1 | 1 |  |" in shown
+
+
 def test_what_is_asked_of_a_page_but_was_measured_on_no_make_is_named(results, on):
     on("Xeon")
     makes.keep("steps", measured((2, 1.0)))

@@ -3,7 +3,7 @@
 import itertools
 
 from benchmarks.planner_choice import LAYOUTS, _options, same
-from benchmarks.prediction import in_time
+from benchmarks.prediction import in_time, parts_told
 from meshwright.layout import Layout
 
 
@@ -55,3 +55,11 @@ def test_minutes_make_one_round_at_one_rate_with_layouts_of_every_kind_first():
     assert same("tp=8,mbs=16", str(Layout(tp=8, mbs=16)))
     assert not same("tp=8,mbs=16", str(Layout(tp=8, mbs=8)))
     assert _options([]).rounds == 3
+
+
+def test_parts_above_a_millisecond_are_told_with_their_errors_the_largest_first():
+    silent = {"data_s": 0.0, "backward_s": 0.0, "bubble_s": 0.0}
+    predicted = silent | {"forward_s": 0.018, "optimizer_s": 0.0014, "exposed_comm_s": 0.0001}
+    measured = silent | {"forward_s": 0.020, "optimizer_s": 0.0020, "exposed_comm_s": 0.0009}
+
+    assert parts_told([{"predicted": predicted, "measured": measured}]) == "optimizer -30, forward -10"
