@@ -167,7 +167,7 @@ def _with_nearest(error: click.ClickException) -> str:
     word = re.match(r"No such command '([^']+)'\.", error.message)  # some versions of click add a hint of their own
     if word is None or context is None or not isinstance(context.command, click.Group):
         return said
-    return f"{word[0]} {nearest(word[1], context.command.list_commands(context)).capitalize()}"
+    return f"{word[0]} {nearest(word[1], context.command.list_commands(context), cutoff=0.6).capitalize()}"
 
 
 def _with_meant(error: click.NoSuchOption, known: Collection[str]) -> str:

@@ -70,6 +70,11 @@ def test_a_mistyped_command_is_told_the_nearest(arguments, hint, capsys):
     assert said.count("did you mean") == 1
 
 
+def test_a_word_that_is_like_no_command_is_told_all_of_them(capsys):
+    assert cli.run_command(["hardware"]) == 2
+    assert "Known: bench, checkpoint" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
