@@ -19,6 +19,33 @@ def test_a_model_cut_to_fewer_layers_says_how_many_of_them_have_no_experts():
     assert assumed == ["3 of the 4 layers of deepseek-v3 without experts (dense_layers says it)"]
 
 
+SIZES = {"layers": "2", "hidden": "512", "heads": "8", "seq_len": "128"}
+WHOLE = SIZES | {"vocab": "1000", "kv_heads": "2", "ffn_hidden": "1536", "gated_mlp": "1"}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "told"),
+    [
+        ("vocab", "vocabulary 51200"),
+        ("kv_heads", "kv_heads 8, as many as heads"),
+        ("ffn_hidden", "ffn_hidden 2048, 4 x hidden"),
+        ("gated_mlp", "two matrices in the network (gated_mlp 1: three)"),
+    ],
+)
+def test_a_size_that_a_row_leaves_out_is_assumed_aloud(left_out, told):
+    assumed: list[str] = []
+    row_architecture(WHOLE | {left_out: ""}, {}, Path(), assumed)
+
+    assert assumed == [told]
+
+
+def test_a_model_of_routed_experts_alone_lacks_no_width_of_a_network():
+    assumed: list[str] = []
+    row_architecture(WHOLE | {"ffn_hidden": "", "experts": "4", "top_k": "2", "expert_ffn": "256"}, {}, Path(), assumed)
+
+    assert assumed == []
+
+
 @pytest.mark.parametrize(
     ("cells", "told"),
     [

@@ -142,6 +142,13 @@ def test_a_cell_that_is_not_understood_or_not_legal_is_named(tmp_path, change, t
     assert told in reason(tmp_path, DENSE | change)
 
 
+def test_a_precision_and_a_size_of_nodes_that_a_row_leaves_out_are_assumed_aloud(tmp_path):
+    said = DENSE | {"gpus_per_node": "8"}
+
+    assert {"precision bf16", "8 GPUs a node (gpus_per_node)"} <= set(run(tmp_path, DENSE | {"precision": ""}).assumed)
+    assert not any("precision" in text or "GPUs a node" in text for text in run(tmp_path, said).assumed)
+
+
 def test_a_line_with_more_cells_than_columns_is_refused(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text("gpu,num_gpus,notes\nH100,8,one,two\n")

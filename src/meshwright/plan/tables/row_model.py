@@ -113,8 +113,7 @@ def _with_dense(resized: Architecture, whole: Architecture, dense: int) -> Archi
 def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
     hidden, heads = count_of(cells, "hidden"), count_of(cells, "heads")
     gated = flag_of(cells, "gated_mlp", 0) > 0
-    if is_empty(cells.get("vocab", "")):
-        assumed.append("vocabulary 51200")
+    assumed += _sizes_assumed(cells, hidden, heads)
     config = {
         "vocab_size": count_of(cells, "vocab", 51200),
         "hidden_size": hidden,
@@ -133,6 +132,18 @@ def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
     name = cells.get("model_name", "")
     found = Architecture.from_sizes({**config, "tie_word_embeddings": tied}, name=name, where="row")
     return _replaced(found, dense_layers=count_of(cells, "dense_layers", 0, least=0))
+
+
+def _sizes_assumed(cells: Cells, hidden: int, heads: int) -> list[str]:
+    """Return the sizes of a model that a row leaves out, with what they are taken for."""
+    routed = all(not is_empty(cells.get(column, "")) for column in ("experts", "expert_ffn"))
+    taken = {
+        "vocab": "vocabulary 51200",
+        "kv_heads": f"kv_heads {heads}, as many as heads" if heads > 1 else "",
+        "ffn_hidden": "" if routed else f"ffn_hidden {4 * hidden}, 4 x hidden",
+        "gated_mlp": "two matrices in the network (gated_mlp 1: three)",
+    }
+    return [told for column, told in taken.items() if told and is_empty(cells.get(column, ""))]
 
 
 def _replaced(model: Architecture, **values: int) -> Architecture:

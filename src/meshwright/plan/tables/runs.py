@@ -241,6 +241,8 @@ def _run(
     gpus = count_of(cells, "num_gpus")
     node_name, node = _node(catalogue, key)
     per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
+    if gpus > per_node and is_empty(cells.get("gpus_per_node", "")):
+        assumed.append(f"{per_node} GPUs a node (gpus_per_node)")
     cores = _cores(accelerator, node, per_node, assumed)
     further = count_of(cells, "mtp_layers", 0, least=0)
     default = "" if _is_dated(cells) else _unnamed(cells, precision, known, gpus, per_node, further)
@@ -333,6 +335,7 @@ def _precision(cells: Cells, accelerator: Accelerator, assumed: list[str]) -> st
     if not is_empty(said):
         return precision_named(said, flag="precision:")
     if {"bf16", "fp16"} & accelerator.peak_flops_per_s.keys() != {"fp16"}:
+        assumed.append("precision bf16")
         return "bf16"
     assumed.append("precision fp16: bf16 is none of this accelerator's")
     return "fp16"
