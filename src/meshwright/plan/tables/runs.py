@@ -240,9 +240,7 @@ def _run(
     accelerator = catalogue.accelerators[key]
     gpus = count_of(cells, "num_gpus")
     node_name, node = _node(catalogue, key)
-    per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
-    if gpus > per_node and is_empty(cells.get("gpus_per_node", "")):
-        assumed.append(f"{per_node} GPUs a node (gpus_per_node)")
+    per_node = _per_node(cells, node, gpus, assumed)
     cores = _cores(accelerator, node, per_node, assumed)
     further = count_of(cells, "mtp_layers", 0, least=0)
     default = "" if _is_dated(cells) else _unnamed(cells, precision, known, gpus, per_node, further)
@@ -284,6 +282,13 @@ def _run(
         assumed=tuple(assumed),
         cores=cores,
     )
+
+
+def _per_node(cells: Cells, node: NodeType | None, gpus: int, assumed: list[str]) -> int:
+    found = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
+    if gpus > found and is_empty(cells.get("gpus_per_node", "")):
+        assumed.append(f"{found} GPUs a node (gpus_per_node)")
+    return found
 
 
 def _batch(cells: Cells, layout: Layout) -> int:
