@@ -366,6 +366,7 @@ def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue
     """Put what a job is predicted to take beside what it was measured to take."""
     from ..plan.analytic.price import node_group_of
     from ..plan.tables.runs import faster_than
+    from ..report.planning import constants_said
 
     job = job_of(question)
     setting = setting_of_job(job, question, catalogue)
@@ -394,7 +395,7 @@ def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue
     if error is not None and band is not None:
         told += f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
     say(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s{told}")
-    say(f"constants: {'; '.join(row.predicted.calibration[:2])}")
+    say(f"constants: {constants_said(row.predicted.calibration)}")
     _tell(job)
     return 0
 

@@ -71,11 +71,12 @@ def show_head(setting: "Setting", given: PlanOptions, console: "Console") -> Non
     """Print what an answer of many steps is about, and whose constants it takes; nothing before JSON but the notes."""
     from ..plan.analytic.price import origins
     from ..plan.model_facts import model_facts, sentence
+    from ..report.planning import constants_said
 
     tell_held()
     if not given.as_json:
         console.print(sentence(model_facts(setting)), highlight=False)
-        console.print(f"constants: {'; '.join(origins(setting)[:2])}", highlight=False)
+        console.print(f"constants: {constants_said(origins(setting))}", highlight=False)
 
 
 def _target(given: PlanOptions) -> Callable[["Setting"], float]:

@@ -75,9 +75,14 @@ def _show_band(console: Console, band: float | None, more: str = "") -> None:
         console.print(f"step times are held to lie within {band:.0%}{more}", highlight=False)
 
 
+def constants_said(calibration: Sequence[str]) -> str:
+    """Return where the constants of a prediction come from, for one line; the file that holds them all is left out."""
+    return "; ".join(source for source in calibration if source != "constants.toml")
+
+
 def show_limits(console: Console, row: PricedLayout) -> None:
     """Print how far a prediction is to be trusted."""
-    _show_band(console, row.predicted.error_band, f"; constants: {'; '.join(row.predicted.calibration[:2])}")
+    _show_band(console, row.predicted.error_band, f"; constants: {constants_said(row.predicted.calibration)}")
     console.print(f"not modelled: {', '.join(row.predicted.not_modelled)}", highlight=False)
 
 

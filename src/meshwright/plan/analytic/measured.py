@@ -1,12 +1,13 @@
 """Links of a cluster as `bench --save` measured them, in place of the constants for such links."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from ...cluster.graph import Cluster, CollectiveFit, NodeGroup
 from ...collectives.pricing.figures import bus_factor
+from ...units import format_bytes
 from .coefficients import Coefficients
 from .collective import tree_share
 from .quantities import Machine, Number
@@ -28,21 +29,31 @@ def on_measured_links(
     measured. An all-reduce over nodes alone on the network says how much faster or slower than others' it is, which
     reach a share `idle` of the NICs' rate.
     """
+    return with_fits_used(c, machine, cluster, links=links, network=network, idle=idle)[0]
+
+
+def with_fits_used(
+    c: Coefficients, machine: Machine, cluster: Cluster, *, links: bool, network: bool, idle: float = IDLE_SHARE
+) -> tuple[Coefficients, tuple[CollectiveFit, ...]]:
+    """Return what `on_measured_links` does, and the fits that it took."""
     fits = cluster.measured.collectives if cluster.measured else ()
     large = [fit for fit in fits if fit.backend == BACKEND and fit.max_bytes >= LEAST_BYTES and fit.ranks > 1]
-    inside = [fit for fit in large if fit.ranks <= machine.domain]
-    reduced, gathered = _rate(_widest(inside, "all_reduce")), _rate(_widest(inside, "all_gather"))
-    if links and gathered is not None:
+    inside = [fit for fit in large if links and fit.ranks <= machine.domain]
+    reduce, gather = _widest(inside, "all_reduce"), _widest(inside, "all_gather")
+    reduced, gathered = _rate(reduce), _rate(gather)
+    if gathered is not None:
         in_switch = c.in_switch if reduced is None else reduced / gathered
         c = replace(c, link=gathered / machine.link_rate, in_switch=in_switch)
-    elif links and reduced is not None:
+    elif reduced is not None:
         c = replace(c, link=reduced / machine.link_rate / c.in_switch)
-    across = _widest((fit for fit in large if fit.ranks > machine.domain), "all_reduce")
+    across = _widest((fit for fit in large if network and fit.ranks > machine.domain), "all_reduce")
     between = _rate(across)
-    if across and between and network and between < BOUND_BY_LINKS * machine.link_rate * c.link * c.in_switch:
+    if across and between and between < BOUND_BY_LINKS * machine.link_rate * c.link * c.in_switch:
         share = _share_of_others(between / (idle * machine.node_rate), across.ranks, across.ranks / machine.domain)
         c = replace(c, network=c.network * share, sends=c.sends * share)
-    return c
+    else:
+        across = None
+    return c, tuple(fit for fit in (reduce, gather, across) if fit is not None)
 
 
 def _share_of_others(of_ring: Number, ranks: int, nodes: Number) -> Number:
@@ -68,3 +79,8 @@ def _widest(fits: Iterable[CollectiveFit], collective: str) -> CollectiveFit | N
 def _rate(fit: CollectiveFit | None) -> float | None:
     """Return the bus bandwidth at the largest size of a fit, in bytes per second."""
     return None if fit is None else bus_factor(fit.collective, fit.ranks) * fit.max_bytes / fit.time_s(fit.max_bytes)
+
+
+def in_words(fits: Sequence[CollectiveFit]) -> str:
+    """Return which measured collectives these are: what, on how many ranks, up to which size."""
+    return ", ".join(f"{fit.collective} on {fit.ranks} ranks to {format_bytes(fit.max_bytes)}" for fit in fits)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ...cluster.graph import Cluster, Fabric, NodeGroup
+from ...cluster.graph import Cluster, CollectiveFit, Fabric, NodeGroup
 from ...errors import InputError, nearest
 from ...hardware import load_catalogue
 from ...layout import Layout
@@ -27,7 +27,7 @@ from .fits import OVER, MemoryTrust, as_said, fit_verdicts, in_pipelines, memory
 from .fitted_range import origin
 from .held_roles import loss_roles, weight_roles
 from .host import HostFigures, are_away
-from .measured import on_measured_links, with_switch
+from .measured import in_words, with_fits_used, with_switch
 from .memory import MemoryTerms, least_states, peak_memory
 from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities, Number
@@ -212,18 +212,8 @@ def _otherwise(setting: Setting) -> str:
 
 def coefficients_of(setting: Setting) -> Coefficients:
     """Return the constants of a setting's stack and machines, with what its own links and runs were measured at."""
-    group = node_group_of(setting.cluster)
     factors = own_factors(setting)
-    kind = "" if "network" in factors else group.nic_kind  # the user's own network was measured beside no kind's
-    of_stack = coefficients(book(), setting.stack, group.gpu.model, setting.precision, kind, traits=setting.traits)
-    c = with_switch(of_stack, group)
-    own = on_measured_links(
-        c,
-        machine_of(setting),
-        setting.cluster,
-        links=setting.intra_bytes_per_s is None,
-        network=setting.inter_bytes_per_s is None,
-    )
+    c, own, _ = _on_own_links(setting, factors)
     if own.link != c.link:  # what `bench` measured of links is more than what steps tell of them
         factors.pop("links", None)
     if own.network != c.network:
@@ -249,6 +239,18 @@ def coefficients_of(setting: Setting) -> Coefficients:
         return c
     model = setting.architecture
     return replace(c, trained=trained_share(model, setting.lora_rank), base_share=share_in_layers(model))
+
+
+def _on_own_links(
+    setting: Setting, factors: Mapping[str, float]
+) -> tuple[Coefficients, Coefficients, tuple[CollectiveFit, ...]]:
+    """Return the constants of a setting's stack, those on its cluster's measured links, and the fits that tell them."""
+    group = node_group_of(setting.cluster)
+    kind = "" if "network" in factors else group.nic_kind  # the user's own network was measured beside no kind's
+    of_stack = coefficients(book(), setting.stack, group.gpu.model, setting.precision, kind, traits=setting.traits)
+    c = with_switch(of_stack, group)
+    links, network = setting.intra_bytes_per_s is None, setting.inter_bytes_per_s is None
+    return c, *with_fits_used(c, machine_of(setting), setting.cluster, links=links, network=network)
 
 
 def applied(setting: Setting) -> list[tuple[Calibration, tuple[str, ...]]]:
@@ -346,9 +348,10 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
 
 def origins(setting: Setting) -> tuple[str, ...]:
     """Return where the constants of an answer come from, the most particular first."""
-    known = book()
+    known, fits = book(), _on_own_links(setting, own_factors(setting))[2]
     return (
         *(measured_here(one, names) for one, names in applied(setting)),
+        *((f"links as measured on {setting.cluster.name}: {in_words(fits)}",) if fits else ()),
         origin(known, setting.stack, node_group_of(setting.cluster).gpu.model),
         f"stack {setting.stack}: {known.stacks.get(setting.stack, GENERIC).title}{_otherwise(setting)}",
         "constants.toml",

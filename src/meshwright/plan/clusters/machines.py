@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ...cluster.builders import catalogue_cluster, uneven_nodes
-from ...cluster.graph import Cluster, Fabric, NodeGroup, Placement
+from ...cluster.graph import Cluster, CollectiveFit, Fabric, NodeGroup, Placement
 from ...cluster.proximity import nearest_nodes
 from ...cluster.wire import names_file, read_cluster
 from ...errors import InputError
@@ -79,9 +79,29 @@ def with_rates(
     inter_bytes_per_s: float | None = None,
     latency_s: float | None = None,
 ) -> Cluster:
-    """Return the cluster with these rates in place of its own, in every group of nodes."""
+    """Return the cluster with these rates in place of its own, in every group of nodes.
+
+    What was measured of links that get another rate describes them no longer, and is left out.
+    """
     groups = tuple(_group(group, intra_bytes_per_s, inter_bytes_per_s, latency_s) for group in cluster.groups)
-    return replace(cluster, groups=groups)
+    domain = max((group.gpus * group.scale_up_nodes for group in cluster.groups), default=0)
+
+    def holds(fit: CollectiveFit) -> bool:
+        return (intra_bytes_per_s if fit.ranks <= domain else inter_bytes_per_s) is None
+
+    measured = cluster.measured
+    if measured is not None:
+        measured = replace(measured, collectives=tuple(filter(holds, measured.collectives)))
+    return replace(cluster, groups=groups, measured=measured)
+
+
+def fits_left_out(name: str, cluster: Cluster) -> tuple[str, ...]:
+    """Return a remark where rates given beside a cluster file left out collectives that it has measured."""
+    read = read_cluster(name).measured if names_file(name) else None
+    kept = cluster.measured.collectives if cluster.measured else ()
+    fits = [fit for fit in read.collectives if fit not in kept] if read else []
+    told = ", ".join(f"{fit.collective} on {fit.ranks} ranks" for fit in fits)
+    return (f"{name}: {told} as measured says nothing of links with the rate that was given",) if fits else ()
 
 
 def node(cluster: Cluster) -> NodeGroup:

@@ -7,12 +7,15 @@ from meshwright.bench.fit import fit_sweep
 from meshwright.bench.save_fits import with_fits
 from meshwright.bench.table import Row
 from meshwright.cluster.builders import catalogue_cluster
+from meshwright.files import write_struct
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.collective import all_reduce_s, gather_s, span
 from meshwright.plan.analytic.measured import IDLE_SHARE
-from meshwright.plan.analytic.price import coefficients_of, machine_of
+from meshwright.plan.analytic.price import coefficients_of, machine_of, origins
+from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.workload.models import load_model
 
 SIZES = [2**k for k in range(12, 33)]
@@ -98,3 +101,43 @@ def test_rates_that_were_given_stand_beside_what_was_measured():
     given = {"intra_bytes_per_s": 600e9, "inter_bytes_per_s": 400e9}
 
     assert coefficients_of(setting(sweep(8, 50e9), sweep(16, 20e9), **given)) == coefficients_of(setting(**given))
+
+
+def exposed_s(path, **rates: float) -> float:
+    """Return the exposed communication of a step on a cluster file, with rates given beside it."""
+    cluster = cluster_by_name(load_catalogue(), str(path), 16, **rates)
+    model = load_model("llama3-8b").architecture
+    given = Setting(architecture=model, cluster=cluster, gpus=16, global_batch=64, seq_len=2048)
+    return float(price_layouts(given, Grid.of([Layout(dp=16, zero=3)])).exposed_comm_s[0])
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files of one cluster: with an all-reduce of 180 GB/s over two nodes, and without."""
+    plain = catalogue_cluster(load_catalogue(), "dgx-a100-80g", gpus=16)
+    for name, cluster in (("plain", plain), ("measured", with_fits(plain, [sweep(16, 180e9)], None))):
+        write_struct(tmp_path / f"{name}.json", cluster)
+    return tmp_path
+
+
+@pytest.mark.parametrize("rate", [12.5e9, 50e9, 800e9])
+def test_a_network_of_another_rate_is_priced_by_that_rate_whatever_was_measured(files, rate):
+    plain, measured = (exposed_s(files / f"{name}.json", inter_bytes_per_s=rate) for name in ("plain", "measured"))
+
+    assert measured == pytest.approx(plain)
+
+
+def test_what_was_measured_of_the_network_holds_beside_another_rate_inside_the_nodes(files):
+    cluster = cluster_by_name(load_catalogue(), str(files / "measured.json"), 16, intra_bytes_per_s=100e9)
+
+    assert [fit.ranks for fit in cluster.measured.collectives] == [16]
+
+
+def test_a_plan_says_which_measured_collectives_it_takes_and_which_it_leaves_out(files):
+    path = str(files / "measured.json")
+    request = PlanRequest(model=load_model("llama3-8b"), cluster=path, gpus=16, global_batch=64, seq_len=2048)
+    own, other = (setting_of(replace(request, inter_bytes_per_s=rate), load_catalogue()) for rate in (None, 50e9))
+
+    assert any(text.startswith("links as measured") and "16 ranks" in text for text in origins(own))
+    assert not any("as measured" in text for text in (*own.assumed, *origins(other)))
+    assert any("all_reduce on 16 ranks as measured" in text for text in other.assumed)
