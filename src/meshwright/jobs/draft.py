@@ -21,9 +21,9 @@ from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
 from .job import Job, JobSplit
 from .keys import Keys
-from .model_choice import ModelSaid, OwnModel, chosen_model
+from .model_choice import ModelSaid, OwnModel, chosen_model, model_at
 from .models import architecture_named, catalogue_name, changed, other_sizes
-from .refusals import impossible
+from .refusals import RECIPES, UNEVEN, impossible
 from .savings import Savings, settled
 from .shell.marks import shown
 from .sources import Sources
@@ -46,6 +46,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     mtp_layers: int | None = None  # modules that predict further tokens, trained
     gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
     own: OwnModel | None = None  # the config.json of a model among the files
+    folder: str = ""  # of the job's first file, from which its paths start
 
 
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
@@ -436,12 +437,16 @@ class Draft:
                 f"{counted(local * dp * steps, 'sequence')}"
             )
 
+    def own_model(self) -> OwnModel | None:
+        """Return the model of a config.json: among the files, or where they name it by its path; None without one."""
+        return self.question.own or model_at(self.model_name or "", self.question.folder)
+
     def named_model(self) -> Architecture | None:
         """Return the model that the draft's name or the question means, None where it is not in the catalogue."""
         if self.question.architecture is not None:
             return self.question.architecture
-        if self.question.own is not None:
-            return self.question.own.architecture
+        if (own := self.own_model()) is not None:
+            return own.architecture
         name = catalogue_name(self.model_name) if self.model_name else None
         return None if name is None else architecture_named(name)
 
@@ -456,15 +461,15 @@ class Draft:
     def _settle_model(self) -> Architecture | None:
         """Return the model: asked for, listed by its sizes, of a config.json among the files, or named."""
         if self.question.architecture is not None:
-            if self.question.own is not None:
-                self.assume(f"--model {self.question.model} in place of {self.question.own.file}")
+            if (own := self.own_model()) is not None:
+                self.assume(f"--model {self.question.model} in place of {own.file}")
             if other := other_sizes(self.question.architecture, self.config):
                 self.assume(f"--model {self.question.model} in place of the files' {', '.join(other)}")
             self.model_name = self.question.model
             return self.question.architecture
         unsure = frozenset({"vocab_size"}) if self.vocabulary_guessed else frozenset()
         said = ModelSaid(self.model_name or "", self.config, self.files[0], partial=self.partial, unsure=unsure)
-        return chosen_model(said, self.question.own, self)
+        return chosen_model(said, self.own_model(), self)
 
     def _check_layers(self, model: Architecture | None) -> None:
         """Raise InputError where the layers do not divide by the stages and no uneven cut is given."""
@@ -494,8 +499,3 @@ class Draft:
         elif (layers + sum(self.ends)) % (pp * vpp):
             stages = f"{self.origin('pp')}" + (f" x {counted(vpp, 'virtual stage')}" if vpp > 1 else "")
             raise self.refused(f"{counted(layers, 'layer')} {'does' if layers == 1 else 'do'} not divide by {stages}")
-
-
-RECIPES = frozenset({"bridge", "nemo"})  # whose recipes set account_for_embedding/loss_in_pipeline_split themselves
-# engines that cut a model into stages of unequal length by themselves
-UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
 
 from ..errors import InputError
+from ..files import parse_json, read_text
 from ..workload.architecture import Architecture
 from ..workload.models import load_model
 from .models import (
@@ -20,7 +22,9 @@ from .models import (
     differs_in_sizes,
     with_sizes,
 )
+from .nearby import nearby
 from .savings import Remarked
+from .shell.marks import without_unknown
 from .sources import Sources
 
 COMPLETE = frozenset({"hidden_size", "num_hidden_layers", "num_attention_heads"})
@@ -58,14 +62,34 @@ def own_model(sources: Sources) -> OwnModel | None:
         return None
     document = found[0]
     sources.documents.remove(document)
-    model = load_model(document.path)
-    quantization = document.data.get("quantization_config")
+    return _read_model(document.path, document.name, document.data)
+
+
+def _read_model(path: str, name: str, data: Mapping[str, Any]) -> OwnModel:
+    model = load_model(path)
+    quantization = data.get("quantization_config")
     return OwnModel(
-        file=document.name,
+        file=name,
         architecture=model.architecture,
         quantization=quantization if isinstance(quantization, dict) else {},
         assumed=model.assumed,
     )
+
+
+def model_at(path: str, folder: str) -> OwnModel | None:
+    """Return the model in the folder that a job names by its path, as from_pretrained takes it; None if it is not here.
+
+    A path starts at the job's own folder, as the files that a script names do.
+    """
+    if not path or without_unknown(path) != path:
+        return None
+    named = PurePath(path) if PurePath(path).suffix == ".json" else PurePath(path) / "config.json"
+    here = Path(named).is_absolute() and Path(named).is_file()
+    found = Path(named) if here else nearby(Path(folder), str(named), whole=True)
+    if found is None:
+        return None
+    data = parse_json(read_text(found), where=str(named))
+    return _read_model(str(found), str(named), data) if isinstance(data, dict) and _is_model(frozenset(data)) else None
 
 
 def _is_model(keys: frozenset[str]) -> bool:

@@ -112,7 +112,7 @@ def _job_of(sources: Sources, question: JobOptions) -> Job:
     unwrap(sources)
     open_places = _places_asked(sources)
     sources.notes += [open_places] if open_places else []
-    asked = msgspec.structs.replace(question, own=own_model(sources))
+    asked = msgspec.structs.replace(question, own=own_model(sources), folder=str(sources.folder))
     try:
         name = reader_name(sources)
         sources.launch = sources.launch or _launch_of_missing(sources, name)

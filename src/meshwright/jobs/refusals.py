@@ -13,6 +13,9 @@ MEGATRONS = frozenset({"megatron", "bridge", "nemo"})
 # whose tensor parallelism gives each rank whole heads; DeepSpeed's automatic one cuts unevenly
 WHOLE_HEADS = MEGATRONS | {"torchtitan", "automodel", "maxtext", "accelerate"}
 PAIRS = MEGATRONS | {"torchtitan"}  # whose context parallelism gives each rank two pieces of a sequence
+RECIPES = frozenset({"bridge", "nemo"})  # whose recipes set account_for_embedding/loss_in_pipeline_split themselves
+# engines that cut a model into stages of unequal length by themselves
+UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})
 
 
 def impossible(job: Job, told: Mapping[str, str], batch: Mapping[str, tuple[int, str]]) -> str | None:

@@ -127,7 +127,7 @@ def _few_bits(draft: Draft, keys: Keys) -> None:
 
 def _checkpoint(draft: Draft, keys: Keys) -> None:
     """Set the type of a checkpoint in few bits by its config.json, its name, as publishers give it, or `gptq`."""
-    model = draft.question.own
+    model = draft.own_model()
     if model is not None and (bits := _bits_of(model.quantization)):
         draft.savings.weights = (bits, f"quantization_config of {model.file}")
         return

@@ -124,3 +124,33 @@ def test_a_model_of_the_layers_width_and_heads_of_a_published_one_has_its_name_u
     found = job(tmp_path, {"run.sh": command})
 
     assert found.architecture.name == name
+
+
+@pytest.mark.parametrize("named", ["./our-model", "our-model", "./our-model/config.json", "models/../our-model/"])
+def test_a_model_in_a_folder_that_the_script_names_is_read_from_there(tmp_path, named):
+    script = tmp_path / "sft.sh"
+    script.write_text(OWN.replace("/data/our-model", named))
+    (tmp_path / "our-model").mkdir()
+    (tmp_path / "our-model/config.json").write_text(config())
+
+    found = read_job([str(script)], JobOptions(gpus=8)).architecture
+
+    assert (found.num_hidden_layers, found.hidden_size) == (12, 1024)
+
+
+def test_the_folder_of_a_model_may_be_named_from_the_root(tmp_path):
+    script = tmp_path / "job" / "sft.sh"
+    script.parent.mkdir()
+    script.write_text(OWN.replace("/data/our-model", f"{tmp_path}/elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/config.json").write_text(config())
+
+    assert read_job([str(script)], JobOptions(gpus=8)).architecture.num_hidden_layers == 12
+
+
+def test_a_model_whose_path_hangs_on_a_variable_is_not_taken_from_beside_the_script(tmp_path):
+    script = tmp_path / "sft.sh"
+    script.write_text(OWN.replace("/data/our-model", "$MODEL_DIR"))
+    (tmp_path / "config.json").write_text(config())
+
+    assert read_job([str(script)], JobOptions(gpus=8)).architecture is None
