@@ -119,8 +119,11 @@ def read_data(path: str | os.PathLike[str]) -> Any:
     No TOML begins with a brace: what we saved under such a name is JSON.
     """
     text, where = read_text(path), str(path)
-    is_toml = Path(path).suffix == ".toml" and not text.lstrip().startswith("{")
-    return parse_toml(text, where=where) if is_toml else parse_json(text, where=where)
+    if Path(path).suffix == ".toml" and not text.lstrip().startswith("{"):
+        return parse_toml(text, where=where)
+    if Path(path).suffix != ".json" and not text.lstrip().startswith(("{", "[")):
+        raise InputError(f"{where}: neither JSON nor named .toml; expected one of both")
+    return parse_json(text, where=where)
 
 
 def parse_json(text: str | bytes, *, where: str) -> Any:

@@ -112,3 +112,11 @@ def test_a_link_stays_and_what_it_points_at_is_written(tmp_path):
     assert link.is_symlink()
     assert (tmp_path / "real" / "plan.json").read_bytes() == b"second"
     assert os.listdir(tmp_path / "real") == ["plan.json"]
+
+
+def test_a_script_in_place_of_a_noun_is_told_what_was_expected(tmp_path):
+    path = tmp_path / "train.sh"
+    path.write_text("torchrun train.py\n")
+
+    with pytest.raises(InputError, match="train.sh: neither JSON nor named .toml"):
+        read_struct(path, Outer)

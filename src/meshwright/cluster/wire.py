@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import InputError
-from ..files import convert, read_data
+from ..files import convert, read_data, read_text
 from ..quantities import MOST_RATE, Number
 from .graph import Cluster, Device, DeviceKind, Link, Placement, consistent
 
@@ -84,8 +84,21 @@ def may_be_cluster(data: dict[str, Any]) -> bool:
     return bool({*Cluster.__struct_fields__, "sources", "nodes"} & set(data))
 
 
+def _data(path: str | os.PathLike[str]) -> Any:
+    """Return the value of a cluster file; InputError for a dump or a log says what makes one of it."""
+    if Path(path).suffix not in {".json", ".toml"} and not (text := read_text(path)).lstrip().startswith("{"):
+        from .dumps.detect import command_of  # which reads clusters too
+
+        command = command_of(text)
+        said = f"this is of {command}, no cluster" if command else "no cluster file"
+        raise InputError(
+            f"{path}: {said}; expected what `topo --from {path if command else 'DUMP'} --save FILE` writes"
+        )
+    return read_data(path)
+
+
 def _read(path: str | os.PathLike[str]) -> Cluster:
-    where, data = str(path), read_data(path)
+    where, data = str(path), _data(path)
     if isinstance(data, dict) and str(data.get("schema", "")).startswith("calibration/"):
         if data.get("cluster") is None:
             raise InputError(f"{where}: a calibration of a stack without machines; expected --stack {where}")

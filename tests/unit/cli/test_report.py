@@ -115,3 +115,12 @@ def test_a_folder_of_runs_is_not_taken_for_ranks_of_one_job(capsys, tmp_path):
 
     assert code == 2
     assert printed.err == f"meshwright: {tmp_path}/runs: 2 runs in it; expected one of them: {tmp_path}/runs/newest\n"
+
+
+def test_runs_deeper_in_a_folder_are_not_taken_for_ranks_of_one_job(capsys, tmp_path):
+    shutil.copytree(DATA / "t16_tb", tmp_path / "work" / "runs" / "one")
+    (tmp_path / "work" / "runs" / "one" / "plan.json").write_text("{}")
+
+    code, printed = report(capsys, tmp_path / "work")
+
+    assert (code, printed.err.partition("; ")[2]) == (2, f"expected one of them: {tmp_path}/work/runs/one\n")

@@ -10,6 +10,7 @@ from meshwright.cli import run_command
 from meshwright.cluster.dumps.detect import load_dump, parse_dump
 from meshwright.cluster.dumps.hostlist import expand_hosts
 from meshwright.cluster.graph import Cluster
+from meshwright.cluster.wire import read_cluster
 from meshwright.errors import InputError
 from meshwright.files import read_struct
 from meshwright.hardware import load_catalogue
@@ -324,3 +325,21 @@ def test_bad_arguments_leave_with_two_and_one_line(arguments, tmp_path, capsys):
 
     assert run_command(["topo", *(a.format(path) for a in arguments)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n",
+            "topo -m, no cluster; .*--from .*dump",
+        ),
+        ("torchrun train.py\n", "no cluster file; .*--from DUMP --save FILE"),
+    ],
+)
+def test_a_dump_in_place_of_a_cluster_file_is_told_how_one_is_made(tmp_path, text, said):
+    path = tmp_path / "dump.txt"
+    path.write_text(text)
+
+    with pytest.raises(InputError, match=said):
+        read_cluster(path)
