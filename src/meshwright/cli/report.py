@@ -83,7 +83,7 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
 
 
 def _refuse_folder_of_runs(path: Path) -> None:
-    """Raise InputError for a folder in which runs lie, at any depth: what each predicted and measured is no rank of one job."""
+    """Raise InputError for a folder in which runs lie, at any depth: they are no ranks of one job."""
     if (path / "plan.json").exists():
         return
     inside = sorted(path.rglob("plan.json"), key=lambda plan: plan.stat().st_mtime)
