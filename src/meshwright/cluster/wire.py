@@ -85,15 +85,9 @@ def may_be_cluster(data: dict[str, Any]) -> bool:
 
 
 def _data(path: str | os.PathLike[str]) -> Any:
-    """Return the value of a cluster file; InputError for a dump or a log says what makes one of it."""
-    if Path(path).suffix not in {".json", ".toml"} and not (text := read_text(path)).lstrip().startswith("{"):
-        from .dumps.detect import command_of  # which reads clusters too
-
-        command = command_of(text)
-        said = f"this is of {command}, no cluster" if command else "no cluster file"
-        raise InputError(
-            f"{path}: {said}; expected what `topo --from {path if command else 'DUMP'} --save FILE` writes"
-        )
+    """Return the value of a cluster file; InputError for any other text says what makes one of a dump."""
+    if Path(path).suffix not in {".json", ".toml"} and not read_text(path).lstrip().startswith("{"):
+        raise InputError(f"{path}: no cluster file; `topo --from {path} --save FILE` makes one where it is a dump")
     return read_data(path)
 
 

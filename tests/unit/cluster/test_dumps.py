@@ -327,19 +327,10 @@ def test_bad_arguments_leave_with_two_and_one_line(arguments, tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n",
-            "topo -m, no cluster; .*--from .*dump",
-        ),
-        ("torchrun train.py\n", "no cluster file; .*--from DUMP --save FILE"),
-    ],
-)
-def test_a_dump_in_place_of_a_cluster_file_is_told_how_one_is_made(tmp_path, text, said):
+@pytest.mark.parametrize("text", ["\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n", "torchrun train.py\n"])
+def test_a_dump_in_place_of_a_cluster_file_is_told_how_one_is_made(tmp_path, text):
     path = tmp_path / "dump.txt"
     path.write_text(text)
 
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match="no cluster file; `topo --from .*dump.txt --save FILE` makes one"):
         read_cluster(path)

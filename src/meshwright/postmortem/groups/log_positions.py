@@ -169,7 +169,7 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     if of(facts, Shortened):
         folded = "the lines of each rank by themselves: in this file lines of several ranks are folded into one"
         lines = (folded, *(lines if few else ()))
-    why = f"the ranks with logs wait in {_named(found)} for a rank whose log is not here"
+    why = f"the ranks with logs wait in {_named(found)}{_elsewhere(group, found)} for a rank whose log is not here"
     behind = tuple(rank for rank in found.blamed if rank in spoken)
     if not behind:
         return replace(found, blamed=(), certain=False, silent=True, why=why, missing=lines)
@@ -212,6 +212,16 @@ def _with_broken_links(found: HangPosition, facts: list[Fact]) -> HangPosition:
 def _others(facts: list[Fact]) -> set[int]:
     """Return the ranks of which no time-out is told: all below the largest are there."""
     return set(range(ranks_of_job(facts))) - {fact.rank for fact in of(facts, Timeout)}
+
+
+def _elsewhere(group: Group | None, found: HangPosition) -> str:
+    """Return which ranks wait in another call of the group than the one that is named, in words."""
+    ranks: dict[str, list[int]] = {}
+    for rank, part in group.ranks.items() if group else ():
+        if (opened := part.open()) and opened[0].seq != found.seq:
+            ranks.setdefault(str(opened[0]), []).append(rank)
+    told = [f"rank{'s' * (len(own) > 1)} {shortened(own)} in {call}" for call, own in ranks.items()]
+    return f" ({'; '.join(told[:4])})" if told else ""
 
 
 def _named(found: HangPosition) -> str:
