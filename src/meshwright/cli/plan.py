@@ -16,7 +16,7 @@ from .help_format import Brief
 from .job import ADAMWS, check_emit, check_engine, emit, plan_job, runnable_on
 from .options import PlanOptions
 from .plan_envelope import all_tokens, arithmetic
-from .plan_here import HERE, plan_here
+from .plan_here import is_here, plan_here
 from .plan_output import optional, print_about, print_answer, tokens_asked, training_asked, write_files
 from .plan_target import asks_target, check_reachable, check_target, show_head, solve_target
 from .plan_ways import check_read
@@ -116,11 +116,12 @@ def command(**typed: Any) -> int:
 
     given = PlanOptions(**typed)
     check_emit(given)
-    if not given.job and given.cluster != HERE:
+    here = is_here(given.cluster)
+    if not given.job and not here:
         _check(given)
-    check_read(click.get_current_context())
+    check_read(click.get_current_context(), here=here)
     tokens_asked(given)  # refused before anything is priced
-    if given.cluster == HERE:
+    if here:
         return plan_here(given, console(stderr=given.as_json))
     catalogue = load_catalogue(*given.hardware)
     shown = console(stderr=given.as_json or (given.emit is not None and given.emit_to is None))

@@ -1,4 +1,4 @@
-"""`meshwright plan --cluster this`: layouts of this machine, priced as `train` prices them, by what is measured."""
+"""`meshwright plan --cluster this` or a file of this machine: layouts measured and priced as `train` prices them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,24 @@ if TYPE_CHECKING:
     from ..plan.model_facts import ModelFacts
 
 HERE = "this"
+
+
+def is_here(cluster: str | None) -> bool:
+    """Return whether a cluster is this machine by name, or as a file that `topo` or `bench` wrote of it.
+
+    Only where it has no GPUs: those of a file have peaks and memory that the catalogue knows, and may be planned for
+    in larger numbers than the file lists.
+    """
+    from ..cluster.discovery.local import discover_host, fingerprint
+    from ..cluster.wire import names_file, read_cluster
+
+    if cluster is None or cluster == HERE or not names_file(cluster):
+        return cluster == HERE
+    try:
+        read = read_cluster(cluster)
+    except InputError:  # said by who reads it for the catalogue's way
+        return False
+    return not read.num_gpus and len(read.hosts) == 1 and fingerprint(read.hosts[0]) == fingerprint(discover_host())
 
 
 def plan_here(given: PlanOptions, console: "Console") -> int:

@@ -60,14 +60,17 @@ _BESIDE_A_JOB = {
 }
 
 
-def check_read(context: click.Context) -> None:
-    """Raise InputError for the first option of the command line that the way it asks for does not read."""
+def check_read(context: click.Context, *, here: bool = False) -> None:
+    """Raise InputError for the first option of the command line that the way it asks for does not read.
+
+    `here`: the cluster is this machine.
+    """
     typed = {
         option.name: option.opts[0]
         for option in context.command.params
         if option.name and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
     }
-    way = LOCAL if context.params.get("cluster") == HERE else asked_way(typed)
+    way = LOCAL if here else asked_way(typed)
     for name, flag in typed.items():
         if name not in READ[way]:
             raise InputError(refusal_of_way(way, name, flag))

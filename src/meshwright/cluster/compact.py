@@ -47,7 +47,10 @@ def compact(cluster: Cluster, catalogue: Catalogue, *, where: str | None = None)
     if not by_node:
         kinds = Counter(device.kind for device in cluster.devices)
         found = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "no devices"
-        raise InputError(f"{where}: has no GPUs to plan for (it lists {found}); expected a machine with GPUs")
+        raise InputError(
+            f"{where}: has no GPUs to plan for (it lists {found}); expected a machine with GPUs, or `plan` on the very "
+            "machine (--cluster this)"
+        )
     links = links_by_node(cluster)
     groups = [
         _group(where, replace(cluster, links=links.get(node, ())), gpus, catalogue) for node, gpus in by_node.items()

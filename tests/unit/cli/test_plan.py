@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from meshwright.bench.table import Row, csv_text
 from meshwright.cli import run_command
+from meshwright.cli.plan_here import is_here
 from meshwright.cluster.builders import catalogue_cluster
+from meshwright.cluster.discovery.local import discover_host
 from meshwright.cluster.graph import Cluster, Device, Host
 from meshwright.files import read_struct, write_struct
 from meshwright.hardware import load_catalogue
@@ -436,7 +438,42 @@ def test_a_machine_without_gpus_is_refused_with_what_it_has(capsys, tmp_path):
     assert run_command(["plan", "--model", "llama3-8b", "--global-batch", "32", "--cluster", str(path)]) == 2
 
     error = capsys.readouterr().err
-    assert error == (f"meshwright: {path}: has no GPUs to plan for (it lists 1 cpu); expected a machine with GPUs\n")
+    assert error == (
+        f"meshwright: {path}: has no GPUs to plan for (it lists 1 cpu); expected a machine with GPUs, or "
+        "`plan` on the very machine (--cluster this)\n"
+    )
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_file_of_this_machine_without_gpus_is_measured_and_one_of_another_is_not(known, tmp_path):
+    path, host = tmp_path / "here.json", discover_host()
+    host = host if known else msgspec.structs.replace(host, cpu_model="another")
+    cpu = Device(id="CPU0", kind="cpu", node=host.name)
+    write_struct(path, Cluster(name=host.name, hosts=(host,), devices=(cpu,)))
+
+    assert is_here(str(path)) is known
+    assert is_here("this")
+    assert not is_here("dgx-h100")
+    assert not is_here(str(tmp_path / "missing.json"))
+
+
+def test_gpus_of_this_machine_in_a_file_are_priced_by_the_catalogue(tmp_path):
+    path, host = tmp_path / "here.json", discover_host()
+    gpu = Device(id="GPU0", kind="gpu", model="H100", node=host.name)
+    write_struct(path, Cluster(name=host.name, hosts=(host,), devices=(gpu,)))
+
+    assert not is_here(str(path))
+
+
+def test_what_measurement_does_not_read_is_refused_for_a_file_of_this_machine_too(capsys, tmp_path):
+    path, host = tmp_path / "here.json", discover_host()
+    cpu = Device(id="CPU0", kind="cpu", node=host.name)
+    write_struct(path, Cluster(name=host.name, hosts=(host,), devices=(cpu,)))
+
+    asked = ["plan", "--model", "gpt2", "--cluster", str(path), "--global-batch", "8", "--stack", "titan"]
+    assert run_command(asked) == 2
+
+    assert "measured, not looked up: --stack does not go with it" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # bench imports torch
