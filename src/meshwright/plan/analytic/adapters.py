@@ -16,11 +16,11 @@ one kernel at the memory's rate, which is the least that it takes.
 
 import numpy as np
 
+from ...workload.conventions import HALF_BYTES
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import expert_parameters
 
-HALF_BYTES = 2.0
 FORWARD_IN, FORWARD_OUT = 1.0, 4.0
 BACKWARD_IN, BACKWARD_OUT = 5.0, 2.0
 # bytes of an element: 2 read and 4 written, 4 read, 4 and 1 written, 4 read and 2 written; backward the same way back

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...workload.conventions import HALF_BYTES
 from ...workload.program import Comm
 from .axis_traffic import Axis
 from .coefficients import Coefficients
 from .collective import axis_span
-from .layer import BACKWARD_PASSES, HALF_BYTES, layer_s, tensor_hidden
+from .layer import BACKWARD_PASSES, layer_s, tensor_hidden
 from .products import linear_s
 from .quantities import RECOMPUTES, Grid, Machine, ModelQuantities, Number
 from .saved_activations import element_bytes, layer_bytes, layer_parts, norm_bytes, residual_bytes, rows_cut

@@ -11,12 +11,13 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from ...units import format_rate
+from ...workload.conventions import SINGLE_BYTES
 from ...workload.program import Comm
 from ...workload.split import HostTraffic, host_master_bytes, host_traffic
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
 
-ONCE_BYTES, SINGLE_BYTES = 6.0, 4.0  # an update's gradient read and its weight written for the device; a master weight
+ONCE_BYTES = 6.0  # an update's gradient read and its weight written for the device
 ADDED_BYTES = 12.0  # a gradient, where FSDP2 adds those of micro-batches up on the host: two read, one written
 MEMORY_SHARE = 0.46  # of the rate of the host's memory
 LINK_SHARE = 0.8  # of the link's; assumed: 80 to 90 % are common on PCIe and NVLink-C2C alike

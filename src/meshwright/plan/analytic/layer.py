@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
+from ...workload.conventions import HALF_BYTES
 from ...workload.routing import nodes_beside, nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
 from .adapters import adapters_s, unpacking_s
@@ -21,7 +22,6 @@ from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .saved_activations import away_bytes, is_again, is_kept, repeated_share
 
-HALF_BYTES = 2.0  # of one activation inside a layer
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
 INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
 EXPERT_PRODUCTS = 2.0  # of one expert: gate and up together, and down
@@ -92,28 +92,39 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     selective = grid.recompute == 1
     products = projections[0] + network[0]
     part = c.selective_products * products + c.selective_elements * moved + c.selective_attention * attention[0]
-    repeated = np.where(full, 1.0, np.where(selective, c.selective_comm, 0.0))
-    sent_again: Number = 0.0
     if np.any(c.modules_again):
         named = _modules(c, model, attention[0], projections[0], network[0], outer, inner)
         part = np.where(c.modules_again > 0, named, part)
-        sent_again = np.where(selective & (c.modules_again > 0), is_again(c, "moe") * routed, 0.0)
-        repeated = np.where(selective & (c.modules_again > 0), 0.0, repeated)
     if np.any(c.results_kept):
         unnamed = _unnamed(c, model, attention[0], projections[0], network[0], moved)
         part = np.where(c.results_kept > 0, unnamed, part)
-        sent_again = np.where(selective & (c.results_kept > 0), routed, sent_again)
-    whole: Number = 1.0
-    if np.any(c.layers_again):
-        whole = repeated_share(c, model, grid)
-        repeated = np.where(full, whole, repeated)
+    whole: Number = repeated_share(c, model, grid) if np.any(c.layers_again) else 1.0
+    repeated, routed_alone = sent_again(c, model, grid)
     again = PassSeconds(
         compute_s=np.where(full, whole * forward.compute_s, np.where(selective, part, 0.0)),
-        exposed_s=repeated * (exposed_tp_again + ring[0] + routed) + sent_again,
+        exposed_s=repeated * (exposed_tp_again + ring[0] + routed) + routed_alone * routed,
         hidden_s=repeated * (comm[2] - exposed_tp_again),
     )
     found = LayerTime(forward, backward, again)
     return _with_copies(machine, c, model, grid, seq_len, found) if np.any(c.results_away) else found
+
+
+def sent_again(c: Coefficients, model: ModelQuantities, grid: Grid) -> tuple[Number, Number]:
+    """Return the share of a layer's collectives that recomputation calls again, and of its experts' that it does alone.
+
+    Selective recomputation that goes by names calls none again but the experts', where their results are not kept.
+    """
+    full, selective = grid.recompute == 2, grid.recompute == 1
+    repeated = np.where(full, 1.0, np.where(selective, c.selective_comm, 0.0))
+    routed: Number = 0.0
+    if np.any(c.modules_again):
+        routed = np.where(selective & (c.modules_again > 0), is_again(c, "moe"), 0.0)
+        repeated = np.where(selective & (c.modules_again > 0), 0.0, repeated)
+    if np.any(c.results_kept):
+        routed = np.where(selective & (c.results_kept > 0), 1.0, routed)
+    if np.any(c.layers_again):
+        repeated = np.where(full, repeated_share(c, model, grid), repeated)
+    return repeated, routed
 
 
 def _with_copies(

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from ...errors import InputError, nearest
+from ...workload.conventions import SINGLE_BYTES
 from ...workload.recomputed import modules_number
 from .step import UPDATE_BYTES
 
-ADAM_BYTES = 8.0  # of a parameter's two moments in single precision
+ADAM_BYTES = 2.0 * SINGLE_BYTES  # of a parameter's two moments
 STATE_PASSES = 2.0  # an update reads and writes the moments
 # bytes of a parameter's moments beside its master copy
 MOMENTS = {

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...workload.conventions import SINGLE_BYTES
 from ...workload.recomputed import AWAY_PLACES, INPUT, PLACES, RESULT_PLACES
 from .adapters import CAST_KEPT_BYTES, entering_elements, is_cast
 from .coefficients import Coefficients
@@ -19,7 +20,6 @@ from .states import expert_parameters
 
 SELECTIVE = 1  # indices of quantities.RECOMPUTES
 FULL = 2
-SINGLE_BYTES = 4.0
 SCORE_BYTES = 5.0  # softmax output, its mask and its dropout, without fused attention
 MASK_BYTES = 2.0  # of the two dropouts of a layer, in stacks of that time
 ROUTER_BYTES = 12.0  # of each expert and token: logit, its softmax, the map of choices, in single precision

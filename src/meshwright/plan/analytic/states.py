@@ -3,13 +3,12 @@
 import numpy as np
 
 from ...workload.architecture import MTP_NORMS
+from ...workload.conventions import SINGLE_BYTES
 from ...workload.held import Counts, states
 from ...workload.program import States
 from .coefficients import Coefficients
 from .loads import ZERO_BUBBLE, RankLoad, is_folded
 from .quantities import Grid, Machine, ModelQuantities, Number
-
-SINGLE_BYTES = 4.0
 
 
 def states_of(machine: Machine, c: Coefficients, grid: Grid, counts: Counts, shard: Number) -> States:

@@ -7,13 +7,14 @@ from functools import partial
 import numpy as np
 
 from ...mesh import stride
+from ...workload.conventions import HALF_BYTES
 from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, by_facts, once_each
 from .further_tokens import further_s
 from .host import hosted_s
-from .layer import HALF_BYTES, LayerTime, layer_s
+from .layer import LayerTime, layer_s
 from .loads import cut_pace, is_folded, output_cost, rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
@@ -200,8 +201,13 @@ def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Nu
     """Return the parameters of the rank that holds most: `layers` layers and the larger embedding, cut over tp."""
     ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
     embedding = (model.vocab + model.positions) * model.hidden * ends + model.beside
+    return parameters_of_layers(model, grid, layers, beside=embedding)
+
+
+def parameters_of_layers(model: ModelQuantities, grid: Grid, layers: Number, *, beside: Number = 0.0) -> Number:
+    """Return the parameters that a rank of tp has of some layers, and of matrices `beside` them."""
     own = model.held_share * layers
-    return (own * _matrices(model, grid) + embedding) / grid.tp + own * model.small_parameters
+    return (own * _matrices(model, grid) + beside) / grid.tp + own * model.small_parameters
 
 
 def gathered_again(model: ModelQuantities, grid: Grid, layers: Number) -> Number:

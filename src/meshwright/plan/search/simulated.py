@@ -32,15 +32,22 @@ from ...workload.split import (
     stage_message,
     tensor_exchange,
 )
-from ...workload.stages import rank_of_stages
+from ...workload.stages import holds_copy, rank_of_stages
 from ..analytic.coefficients import Coefficients
 from ..analytic.host import LINK_SHARE
-from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s, tensor_hidden
+from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s, sent_again, tensor_hidden
 from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
 from ..analytic.states import further_parameters
-from ..analytic.step import experts_of_rank, gathered_again, output_s, parameters_of_rank, summed_s
+from ..analytic.step import (
+    experts_of_rank,
+    gathered_again,
+    output_s,
+    parameters_of_layers,
+    parameters_of_rank,
+    summed_s,
+)
 
 
 def simulate_plan(
@@ -92,14 +99,23 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     prices = price_layouts(setting, grid, stages)
     sizes = _sizes(setting, layout)
     micro, shard = micro_batches(layout, setting.global_batch), layout.dp * layout.cp / layout.replicas
-    sent = _inside(setting, layout, c, machine, model, sizes), context_exchange(sizes, layout, c)
+    repeated = tuple(float(np.ravel(share)[0]) for share in sent_again(c, model, grid))
+    ring = context_exchange(sizes, layout, c)
+    sent = (
+        _inside(setting, layout, c, machine, model, sizes, repeated),
+        ring._replace(again=_part(ring.again, repeated[0])),
+    )
     nothing = LayerTraffic((), ()), LayerTraffic((), ())
     programs = []
     for number, layers in enumerate(counts):
         last = number == len(counts) - 1
         held, routed, again = (
-            float(np.ravel(of(model, grid, float(layers)))[0])
-            for of in (parameters_of_rank, experts_of_rank, gathered_again)
+            float(np.ravel(each)[0])
+            for each in (
+                _parameters(model, grid, layers, first=not number, last=last, copied=holds_copy(layout)),
+                experts_of_rank(model, grid, float(layers)),
+                gathered_again(model, grid, float(layers)),
+            )
         )
         summed = float(np.ravel(summed_s(machine, c, grid, held, micro, shard))[0])
         held += again
@@ -121,6 +137,21 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
         optimizer_s=float(prices.optimizer_s[0]) - back_s + float(c.step_s * c.pace),
         host_bytes_per_s=host_rate,
     )
+
+
+def _parameters(
+    model: ModelQuantities, grid: Grid, layers: int, *, first: bool, last: bool, copied: bool
+) -> Number:  # fmt: skip
+    """Return the parameters of a stage: of its layers, the embedding in the first, the output's matrix in the last.
+
+    A tied matrix is in the last stage too where that is on another rank (`copied`).
+    """
+    if first and last:
+        return parameters_of_rank(model, grid, float(layers))
+    table = model.vocab * model.hidden
+    tied = model.head_parameters <= table
+    ends = first * (table + model.positions * model.hidden + model.beside) + last * table * (copied or not tied)
+    return parameters_of_layers(model, grid, float(layers), beside=ends)
 
 
 def _back_bytes(stages: Sequence[Stage], ranks: Sequence[int]) -> int:
@@ -163,7 +194,6 @@ def _stage(
     waited = layout.offload == "parameters" and c.shares_single > 0 and several
     hidden = [_in_each(way) if beside else () for way in rings]
     blocking = [() if beside else _in_each(way) for way in rings]
-    twice = inside.forward if layout.recompute == "full" else ()
     once = [comm for sent in of_layer for comm in (sent.scatter, sent.reduce, sent.scatter_once, sent.copies)]
     return Stage.of(
         forward=Pass(
@@ -175,8 +205,8 @@ def _stage(
         backward=Pass(
             compute_s=(layers * (backward + again) + head[1]) * pace,
             layers=units,
-            comms=blocking[1] + twice + inside.backward + (leaving if waited else ()),
-            ahead=hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
+            comms=blocking[2] + inside.again + blocking[1] + inside.backward + (leaving if waited else ()),
+            ahead=hidden[2] + hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
             behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
         ),
         output_bytes=round(float(stage_message(residual, layout, c))),
@@ -229,23 +259,32 @@ def _in_each(comms: Iterable[Comm]) -> tuple[Comm, ...]:
 
 
 def _inside(
-    setting: Setting, layout: Layout, c: Coefficients, machine: Machine, model: ModelQuantities, sizes: Sizes
-) -> LayerTraffic:
-    """Return the exposed collectives of a layer: those of tensor parallelism, those of the experts of its share."""
+    setting: Setting, layout: Layout, c: Coefficients, machine: Machine, model: ModelQuantities, sizes: Sizes,
+    repeated: Sequence[float],
+) -> LayerTraffic:  # fmt: skip
+    """Return the exposed collectives of a layer: those of tensor parallelism, those of the experts of its share.
+
+    `repeated` is the share of them that recomputation calls again, and of the experts' that it does besides.
+    """
     experts_in = setting.architecture
     share = experts_in.moe_layers / experts_in.num_hidden_layers * float(c.ep_exposed) if experts_in.experts else 0.0
     tensor, experts = (exchange(sizes, layout, c) for exchange in (tensor_exchange, expert_exchange))
     over = expert_span(machine, c, Grid.of([layout]))
     sent, once = (float(np.ravel(each)[0]) for each in (copies_sent(c, model, over) if share else (1.0, 1.0)))
     hidden = float(np.ravel(tensor_hidden(machine, c, Grid.of([layout])))[0])
-    shown, away = {"tp": 1 - hidden, "ep": share * sent}, {"tp": 1.0, "ep": once}
+    away = {"tp": 1.0, "ep": once}
+    called = (1.0, 1.0), (1.0, 1.0), (repeated[0], sum(repeated))  # of tp and of ep forwards, backwards, again
     ways = []
-    for tp, ep in zip(tensor, experts if share else LayerTraffic((), ()), strict=True):
-        comms = (comm for comm in (*tp, *(comm for comm in ep if comm.axis == "ep")) if comm.calls)
-        ways.append(
-            _in_each(replace(comm, bytes=comm.bytes * shown[comm.axis], leaving=away[comm.axis]) for comm in comms)
-        )
+    for tp, ep, (inside, routed) in zip(tensor, experts if share else LayerTraffic((), ()), called, strict=True):
+        rows = (comm for comm in ep if comm.axis == "ep")
+        comms = *_part(tp, (1 - hidden) * inside), *_part(rows, share * sent * routed)
+        ways.append(_in_each(replace(comm, leaving=away[comm.axis]) for comm in comms))
     return LayerTraffic(*ways)
+
+
+def _part(comms: Iterable[Comm], share: float) -> tuple[Comm, ...]:
+    """Return a share of what is called: of the bytes of each call."""
+    return tuple(replace(comm, bytes=comm.bytes * share) for comm in comms) if share else ()
 
 
 def _sizes(setting: Setting, layout: Layout) -> Sizes:
