@@ -16,7 +16,7 @@ from .help_format import Brief
 from .job import ADAMWS, check_emit, check_engine, emit, plan_job, runnable_on
 from .options import PlanOptions
 from .plan_envelope import all_tokens, arithmetic
-from .plan_here import is_here, plan_here
+from .plan_here import names_this_machine, plan_here
 from .plan_output import optional, print_about, print_answer, tokens_asked, training_asked, write_files
 from .plan_target import asks_target, check_reachable, check_target, show_head, solve_target
 from .plan_ways import check_read
@@ -116,7 +116,7 @@ def command(**typed: Any) -> int:
 
     given = PlanOptions(**typed)
     check_emit(given)
-    here = is_here(given.cluster)
+    here = names_this_machine(given.cluster)
     if not given.job and not here:
         _check(given)
     check_read(click.get_current_context(), here=here)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HERE = "this"
 
 
-def is_here(cluster: str | None) -> bool:
+def names_this_machine(cluster: str | None) -> bool:
     """Return whether a cluster is this machine by name, or as a file that `topo` or `bench` wrote of it.
 
     Only where it has no GPUs: those of a file have peaks and memory that the catalogue knows, and may be planned for

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from meshwright.bench.table import Row, csv_text
 from meshwright.cli import run_command
-from meshwright.cli.plan_here import is_here
+from meshwright.cli.plan_here import names_this_machine
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.discovery.local import discover_host
 from meshwright.cluster.graph import Cluster, Device, Host
@@ -451,10 +451,10 @@ def test_a_file_of_this_machine_without_gpus_is_measured_and_one_of_another_is_n
     cpu = Device(id="CPU0", kind="cpu", node=host.name)
     write_struct(path, Cluster(name=host.name, hosts=(host,), devices=(cpu,)))
 
-    assert is_here(str(path)) is known
-    assert is_here("this")
-    assert not is_here("dgx-h100")
-    assert not is_here(str(tmp_path / "missing.json"))
+    assert names_this_machine(str(path)) is known
+    assert names_this_machine("this")
+    assert not names_this_machine("dgx-h100")
+    assert not names_this_machine(str(tmp_path / "missing.json"))
 
 
 def test_gpus_of_this_machine_in_a_file_are_priced_by_the_catalogue(tmp_path):
@@ -462,7 +462,7 @@ def test_gpus_of_this_machine_in_a_file_are_priced_by_the_catalogue(tmp_path):
     gpu = Device(id="GPU0", kind="gpu", model="H100", node=host.name)
     write_struct(path, Cluster(name=host.name, hosts=(host,), devices=(gpu,)))
 
-    assert not is_here(str(path))
+    assert not names_this_machine(str(path))
 
 
 def test_what_measurement_does_not_read_is_refused_for_a_file_of_this_machine_too(capsys, tmp_path):

@@ -1,4 +1,4 @@
-"""The figures of the search on docs/planning.md are those that `plan` prints today."""
+"""Figures of the search on docs/planning.md, held against what `plan` prints today."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How many bytes an element has stands once, in `workload/conventions.py`: a second place would go its own way."""
+"""Bytes of an element, which stand in `workload/conventions.py` alone: a second place would drift from it."""
 
 import ast
 from pathlib import Path
