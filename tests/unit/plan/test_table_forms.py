@@ -130,7 +130,21 @@ def test_an_engine_that_always_shards_does_not_where_the_switch_is_off(tmp_path)
     assert row.run.layout.zero == 0
 
 
-@pytest.mark.parametrize(("first", "second"), [("1", "1"), ("1", "8"), ("8", "0")])
+def test_a_column_fsdp_of_zeros_and_numbers_of_ranks_says_how_many_share_the_states(tmp_path):
+    cells = without("zero_stage_fsdp", "tp", "pp", "dp", tp="1", pp="1")
+    texts = [table(cells | {"FSDP": said}).splitlines() for said in ("64", "8", "0")]
+    whole, part, off = rows(tmp_path, "\n".join([texts[0][0], *(line for _, line in texts)]))
+
+    assert [(row.run.layout.zero, row.run.shard) for row in (whole, part, off)] == [(3, 64), (3, 8), (1, 64)]
+
+
+def test_more_ranks_than_there_are_cannot_share_the_states(tmp_path):
+    (row,) = rows(tmp_path, table(without("zero_stage_fsdp", FSDP="128")))
+
+    assert "do not divide dp x cp" in row.reason
+
+
+@pytest.mark.parametrize(("first", "second"), [("1", "1"), ("1", "8")])
 def test_a_column_fsdp_that_may_be_a_number_of_ranks_is_no_switch(tmp_path, first, second):
     cells = without("zero_stage_fsdp")
 

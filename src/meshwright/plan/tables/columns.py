@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ...errors import InputError
+from ...units import counted
 from .cells import FLAGS, is_empty
 
 # what enters a prediction
@@ -45,7 +46,7 @@ INPUTS = {
     "etp": "tensor parallelism inside an expert (tp; 1 where ep takes its ranks)",
     "order": "axes from the innermost out (tp-cp-dp-pp)",
     "schedule": "gpipe, 1f1b, interleaved, zb (interleaved with vpp, else 1f1b)",
-    "zero_stage_fsdp": "0 to 3, ddp, distributed optimizer, fsdp, fsdp=N, hsdp; or FSDP of 0 and 1 (as the stack)",
+    "zero_stage_fsdp": "0 to 3, ddp, distributed optimizer, fsdp, fsdp=N, hsdp; or FSDP of 0 and 1, or ranks",
     "replicas": "copies of a model that is sharded (1)",
     "seq_parallel": "1: sequence parallelism beside tensor parallelism (what the stack does)",
     "recompute": "none, selective, full (what the stack does)",
@@ -141,9 +142,9 @@ def zero_stage(text: str, ranks: int, node: int) -> tuple[int, int] | None:
 
 
 def _shards(number: int, ranks: int, text: str) -> int:
-    if number < ranks and ranks % number:
+    if ranks % number:
         raise InputError(f"zero_stage_fsdp: {text!r}: {number} does not divide dp x cp = {ranks}")
-    return min(number, ranks)
+    return number
 
 
 def _undenied(plain: str, name: str) -> str:

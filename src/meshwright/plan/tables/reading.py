@@ -46,6 +46,7 @@ RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", 
 )
 TOKENS = re.compile(r"(?i)(?<=len)((?:gth)?)\s*[(\[]\s*(?:t|toks?|tokens?)\s*[)\]]$")  # the unit of a length
 SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
+SHARDS = re.compile(r"[2-9]|[1-9]\d+")  # what is no switch in such a column: ranks that share states
 IN_CELLS = {  # keys of a layout whose column has another name
     **{"mbs": "micro_batch", "zero": "zero_stage_fsdp", "sp": "seq_parallel"},
     **{name: name for name in ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "replicas")},
@@ -113,19 +114,25 @@ def _miscounted(cells: int, names: list[str], *, barred: bool) -> str:
 def _with_switch(
     said: list[str], columns: list[tuple[str, str]], rows: list[list[str]]
 ) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """Return columns and rows with a column FSDP as what it means where it is a switch and no number of ranks.
+    """Return columns and rows with a column FSDP as what it means: a switch, or the number of ranks that share states.
 
-    It is one where it says no or 0 at least once, or yes, and no number above 1; 1 alone could be either.
+    It is a switch where it says no or 0 at least once, or yes, and no number above 1; a number of ranks where it has
+    such, and none is 1. 1 alone, or beside such numbers, could be either.
     """
     place = next((n for n, name in enumerate(said) if _letters(name) in SWITCHES), None)
     if place is None or "zero_stage_fsdp" in (name for name, _ in columns):
         return columns, rows
     cells = {row[place].strip().lower() for row in rows if len(row) == len(columns) and not is_empty(row[place])}
-    if not cells or cells == {"1"} or not cells <= FLAGS.keys():
+    shards = {cell for cell in cells if SHARDS.fullmatch(cell)}
+    either = {cell for cell in cells if FLAGS.get(cell) == 1}
+    if not cells or not cells - shards <= FLAGS.keys() or (either if shards else cells == {"1"}):
         return columns, rows
 
     def switched(row: list[str]) -> list[str]:
-        on = FLAGS.get(row[place].strip().lower()) if place < len(row) else None
+        cell = row[place].strip().lower() if place < len(row) else ""
+        if SHARDS.fullmatch(cell):
+            return [*row[:place], f"shard {cell}", *row[place + 1 :]]
+        on = FLAGS.get(cell)
         return row if on is None else [*row[:place], SWITCHED["on" if on else "off"], *row[place + 1 :]]
 
     return [*columns[:place], ("zero_stage_fsdp", ""), *columns[place + 1 :]], [switched(row) for row in rows]
