@@ -36,7 +36,7 @@ A line a run: gpu, num_gpus, config or model_name or layers, hidden, heads,
 zero_stage_fsdp, recompute, precision, family; --columns lists all.
 Measured columns (step_time_s) may be empty: they never enter a prediction.
 """
-WORST_SHOWN = 10
+WORST_SHOWN, UNMEASURED_SHOWN = 10, 20
 
 
 @click.command(
@@ -107,15 +107,29 @@ def command(
         say(f"{counted(count, 'row')}: {text}", err=True)
     _doubt_measured(runs, rows, outcomes)
     if not as_objects:
-        with_times = [o for o in outcomes if not isinstance(o, Unpriced) and o.error is not None]
-        for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
-            say(
-                f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
-                f"{100 * (outcome.error or 0.0):+.1f} %{_held_against(outcome)}"
-            )
-        for unpriced in (o for o in outcomes if isinstance(o, Unpriced)):
-            say(f"{unpriced.id}: not priced: {unpriced.reason}")
+        _say_rows(outcomes)
     return 0
+
+
+def _say_rows(outcomes: list[RowOutcome | Unpriced]) -> None:
+    """Print the rows that are furthest off, those without a figure to hold them against, and those without a price."""
+    priced = [outcome for outcome in outcomes if not isinstance(outcome, Unpriced)]
+    with_times = [outcome for outcome in priced if outcome.error is not None]
+    for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
+        say(
+            f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
+            f"{100 * (outcome.error or 0.0):+.1f} %{_held_against(outcome)}"
+        )
+    others = [outcome for outcome in priced if outcome.error is None]
+    for outcome in others[:UNMEASURED_SHOWN]:
+        band = "" if outcome.error_band is None else f", held to lie within {100 * outcome.error_band:.1f} %"
+        why = "what was measured is not counted" if outcome.not_counted else "nothing was measured"
+        say(f"{outcome.id}: predicted {outcome.step_time_s:.4g} s{band}; {why}")
+    if len(others) > UNMEASURED_SHOWN:
+        more = len(others) - UNMEASURED_SHOWN
+        say(f"{counted(more, 'row')} more without an error; --json prints all")
+    for unpriced in (o for o in outcomes if isinstance(o, Unpriced)):
+        say(f"{unpriced.id}: not priced: {unpriced.reason}")
 
 
 def _doubt_measured(runs: Path, rows: list[RunRow], outcomes: list[RowOutcome | Unpriced]) -> None:
@@ -127,7 +141,7 @@ def _doubt_measured(runs: Path, rows: list[RunRow], outcomes: list[RowOutcome | 
         if not isinstance(outcome, Unpriced) and outcome.not_counted:
             say(
                 f"warning: {runs}: {outcome.id}: not counted in the errors: measured "
-                f"{outcome.measured_step_time_s:.4g} s, but {outcome.not_counted}",
+                f"{outcome.measured_step_time_s:.4g} s, but {outcome.not_counted}{_perhaps(outcome)}",
                 err=True,
             )
 
@@ -140,7 +154,11 @@ def _held_against(outcome: RowOutcome) -> str:
     if outcome.is_inside:
         return f", within {band}"
     odd = "; so far off, a figure is wrong, or the run has what its row does not say" if outcome.is_far_outside else ""
-    return f", outside of {band}{odd}"
+    return f", outside of {band}{odd}{_perhaps(outcome)}"
+
+
+def _perhaps(outcome: RowOutcome) -> str:
+    return f"; {outcome.perhaps}" if outcome.perhaps else ""
 
 
 def _table(summaries: list[FamilyErrors]) -> Table:

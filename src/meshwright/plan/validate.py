@@ -21,9 +21,12 @@ from .fitting.own_runs import OwnCalibration
 from .layouts.filters import unlike_its_stack
 from .model_facts import ModelFacts, facts_about
 from .tables.batch import Batch, batch_of, memory_of, step_of
+from .tables.other_readings import other_readings
 from .tables.runs import Run, RunRow, beyond_peak, run_flops_per_token
 from .tables.settled import MOST_SHARDED, settled_rows, verdicts_of
 
+NO_ROOM = "it is held not to fit in the memory of a GPU (peak_memory_bytes_per_gpu in --json)"
+NO_ROOM_BUT_RAN = f"{NO_ROOM}, but it ran: the run keeps less than its row says, or the model or its size is another"
 FAR = 3.0  # bands: one in seventy published runs is further off
 
 
@@ -51,6 +54,7 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelFacts | None = None
     breaks: tuple[str, ...] = ()
     not_counted: str = ""  # why what was measured cannot be
+    perhaps: str = ""  # as what else a figure that cannot be, or is far off, would be within the band
 
     @property
     def is_inside(self) -> bool:
@@ -161,7 +165,9 @@ def warnings(outcomes: Iterable[RowOutcome | Unpriced]) -> dict[str, int]:
                 f"constants of {outcome.stack}: {outcome.origin}",
                 *outcome.doubts,
                 *(f"assumed: {item}" for item in outcome.assumed),
+                *(f"assumed: {item}" for item in (outcome.model.assumed if outcome.model else ())),
                 *(f"stack {outcome.stack} cannot run the layout: {rule}" for rule in outcome.breaks),
+                *((NO_ROOM_BUT_RAN if outcome.measured_step_time_s else NO_ROOM,) * (outcome.fits == word(OVER))),
             ):
                 counts[text] = counts.get(text, 0) + 1
     return counts
@@ -184,7 +190,7 @@ def _outcome(
     measured = row.measured_step_time_s
     assert row.run is not None
     impossible = (beyond_peak(row.run, measured, catalogue) if measured else "") or row.contradiction
-    return RowOutcome(
+    found = RowOutcome(
         id=row.id,
         family=row.family,
         step_time_s=float(step_time_s),
@@ -206,6 +212,9 @@ def _outcome(
         breaks=tuple(unlike_its_stack(row.run.stack, row.run.layout, row.run.architecture, row.run.traits)),
         not_counted=impossible,
     )
+    if not (impossible or found.is_far_outside):
+        return found
+    return msgspec.structs.replace(found, perhaps=other_readings(row, found.step_time_s, band, catalogue))
 
 
 def _summary(family: str, group: Sequence[RowOutcome | Unpriced], band: float) -> FamilyErrors:

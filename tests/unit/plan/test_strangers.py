@@ -375,6 +375,13 @@ def test_compiled_layers_that_nobody_states_are_assumed_in_words(tmp_path):
     assert [any("torch.compile" in text for text in assumed) for assumed in told.values()] == [True, False, False]
 
 
+def test_layers_of_a_stack_that_never_compiles_them_are_not_said_to_be_compiled(tmp_path):
+    (deepspeed, torchtitan) = (run(tmp_path, FSDP | {"family": name}) for name in ("deepspeed", "torchtitan"))
+
+    assert not any("torch.compile" in text for text in deepspeed.assumed)
+    assert any("torch.compile" in text for text in torchtitan.assumed)
+
+
 def test_a_row_taken_for_one_without_fused_attention_says_which_word_would_help(tmp_path):
     row = FSDP | {"year": "2023", "precision": "fp16"}
 

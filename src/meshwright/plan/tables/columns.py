@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 
 from ...errors import InputError
-from ...units import counted
 from .cells import FLAGS, is_empty
 
 # what enters a prediction

@@ -5,6 +5,7 @@ import re
 import msgspec
 
 from ...errors import InputError
+from ...hardware import Accelerator, NodeType
 from ...layout import OFFLOADS, Layout
 from ...units import counted
 from ...workload.adapters import ADAPTED, check_rank, share_in_layers, trained_share
@@ -37,15 +38,29 @@ SPLITS = (
 NO_LAYOUT = "layout: data parallelism alone, since the row states none"
 
 
+def counted_parts(accelerator: Accelerator, node: NodeType | None) -> str:
+    """Return what else may be counted of an accelerator in place of it, for a row whose numbers do not agree."""
+    if node is not None and accelerator.cores:
+        cores, whole = round(accelerator.cores.number), round(node.gpus.number)
+        return f"; an accelerator has {cores} cores: where each counts as a GPU, gpus_per_node is {whole * cores}"
+    if node is not None and node.slice_name_counts and node.slice_name_counts.number > 1:
+        cores = round(node.slice_name_counts.number)
+        return f"; num_gpus counts chips: the number in a name such as {node.slice_names[0]}-128 is {cores} times that"
+    return ""
+
+
 def layout_of(
-    cells: Cells, stack: StackCoefficients, gpus: int, per_node: int, assumed: list[str]
+    cells: Cells, stack: StackCoefficients, gpus: int, per_node: int, assumed: list[str], *, parts: str = ""
 ) -> tuple[Layout, int]:
-    """Return the layout and the ranks that share one copy of a sharded model; defaults are added to `assumed`."""
+    """Return the layout and the ranks that share one copy of a sharded model; defaults are added to `assumed`.
+
+    `parts` is what `counted_parts` says.
+    """
     degrees = {name: count_of(cells, name, 1) for name in ("tp", "pp", "vpp", "cp", "ep")}
     split = degrees["tp"] * degrees["pp"] * degrees["cp"]
     dp = count_of(cells, "dp", max(1, gpus // split))
     if split * dp != gpus:
-        raise InputError(f"tp x pp x cp x dp = {split * dp}, but num_gpus = {gpus}")
+        raise InputError(f"tp x pp x cp x dp = {split * dp}, but num_gpus = {gpus}{parts}")
     if gpus > 1 and all(is_empty(cells.get(name, "")) for name in SPLITS):
         assumed.append(NO_LAYOUT)
     if is_empty(cells.get("micro_batch", "")):
@@ -83,6 +98,16 @@ def layout_of(
         return msgspec.convert(values | words, Layout), shard
     except (msgspec.ValidationError, ValueError) as error:
         raise InputError(str(error)) from None
+
+
+def batch_sequences(cells: Cells, layout: Layout, *, parts: str = "") -> int:
+    """Return the sequences of a step; InputError where they are not whole micro-batches of all copies."""
+    batch = count_of(cells, "global_batch_sequences")
+    if batch % (layout.dp * layout.mbs):
+        raise InputError(
+            f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch = {layout.dp} x {layout.mbs}{parts}"
+        )
+    return batch
 
 
 def row_facts(

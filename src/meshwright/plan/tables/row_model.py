@@ -1,5 +1,6 @@
 """The model of a row: from a config.json, by its numbers, or by its name."""
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from ...errors import InputError, nearest
 from ...units import counted
 from ...workload.architecture import Architecture
 from ...workload.kinds import Experts, runs_of
-from ...workload.models import load_model, resolve_model
+from ...workload.models import load_model, model_names, resolve_model
 from .cells import Cells, count_of, flag_of, is_empty
 
 EXPERTS = {"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"}
@@ -39,7 +40,7 @@ def row_architecture(
 
 def _said(cells: Cells, models: Mapping[str, Architecture], folder: Path, assumed: list[str]) -> Architecture:
     if not is_empty(cells.get("config", "")):
-        return _configured(cells, folder)
+        return _configured(cells, folder, assumed)
     whole = all(not is_empty(cells.get(column, "")) for column in ("layers", "hidden", "heads"))
     if not cells.get("hidden") or (not whole and find_model(cells.get("model_name", ""), models) is not None):
         return _by_name(cells, models, assumed)
@@ -51,11 +52,13 @@ def find_model(name: str, models: Mapping[str, Architecture]) -> Architecture | 
     return models.get(resolve_model(name) or "")
 
 
-def _configured(cells: Cells, folder: Path) -> Architecture:
+def _configured(cells: Cells, folder: Path, assumed: list[str]) -> Architecture:
     path = folder / cells["config"]  # an absolute path stays as it is
     if path.suffix not in {".json", ".toml"} and not path.is_dir():
         raise InputError(f"config: {cells['config']}: expected the path of a config.json, or a folder that holds one")
-    found = load_model(str(path)).architecture
+    model = load_model(str(path))
+    found = model.architecture
+    assumed += model.assumed
     said = count_of(cells, "layers", found.num_hidden_layers)
     if said != found.num_hidden_layers:
         raise InputError(f"layers: {said}, but {cells['config']} has {found.num_hidden_layers}")
@@ -83,6 +86,7 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
     found = find_model(name, models)
     if found is None:
         raise InputError(f"hidden: not stated, and no model {name!r} is known ({nearest(name.lower(), models)})")
+    assumed += _assumed_of(resolve_model(name) or "")
     layers = count_of(cells, "layers", found.num_hidden_layers)
     said = not is_empty(cells.get("dense_layers", ""))
     if found.stack:
@@ -96,6 +100,12 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
     if found.experts and layers != found.num_hidden_layers and not said:
         assumed.append(f"{dense} of the {layers} layers of {name} without experts (dense_layers says it)")
     return resized
+
+
+@functools.cache
+def _assumed_of(name: str) -> tuple[str, ...]:
+    """Return what is assumed in reading a model of the catalogue."""
+    return load_model(name).assumed if name in model_names() else ()
 
 
 def _with_dense(resized: Architecture, whole: Architecture, dense: int) -> Architecture:

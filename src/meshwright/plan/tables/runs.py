@@ -18,7 +18,7 @@ from ...workload.adapters import adapted_flops_per_token
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN, conventions_of
 from ...workload.engines import shares_key_heads
-from ..analytic.coefficients import STRANGERS, Book
+from ..analytic.coefficients import STRANGERS, Book, StackCoefficients
 from ..analytic.fitted_range import RunSeen, recurrent_kinds
 from ..analytic.held_roles import check_own
 from ..analytic.host import HostFigures, are_away
@@ -29,7 +29,7 @@ from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
 from .cells import Cells, check_stated, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread, without_fsdp
 from .reading import TableLine, check_unread, read_table, with_layout
-from .row_layout import layout_of, row_facts
+from .row_layout import batch_sequences, counted_parts, layout_of, row_facts
 from .row_model import row_architecture
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused", re.IGNORECASE)
@@ -135,6 +135,7 @@ class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     measured_peak_memory_bytes: float | None = None
     unreadable: tuple[str, ...] = ()  # measured cells that hold something, but no figure
     contradiction: str = ""  # what another measured cell makes of the step, where the two cannot both be
+    is_of_rate: bool = False  # the step is what tokens a second make of it
 
 
 def read_rows(
@@ -205,6 +206,7 @@ def _row(
         measured_peak_memory_bytes=measured_of(cells, "peak_memory_bytes_per_gpu", unreadable),
         unreadable=tuple(unreadable),
         contradiction=contradiction,
+        is_of_rate=measured_s is not None and measured_of(cells, "step_time_s", []) is None,
     )
 
 
@@ -247,9 +249,10 @@ def _run(
     stack_name = _stack(family, cells, default, known, beside, assumed)
     _check_own(stack_name, cells, further)
     stack = known.stacks[stack_name]
-    layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
+    parts = counted_parts(accelerator, node) if cores == 1 else ""
+    layout, shard = layout_of(cells, stack, gpus, per_node, assumed, parts=parts)
     rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
-    batch = _batch(cells, layout)
+    batch = batch_sequences(cells, layout, parts=parts)
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     architecture = row_architecture(cells, models, folder, assumed)
@@ -257,7 +260,7 @@ def _run(
     _check_legal(layout, architecture, stack_name, global_batch=batch, seq_len=seq_len, ranks=gpus)
     conventions = conventions_of(known.described(stack_name), precision)
     facts = row_facts(cells, architecture, conventions, assumed, stack=stack_name)
-    traits = _traits({**known.traits, **stack.traits}, beside, architecture, assumed)
+    traits = _traits(known.traits, stack, beside, architecture, assumed)
     return Run(
         id=name,
         family=family,
@@ -289,14 +292,6 @@ def _per_node(cells: Cells, node: NodeType | None, gpus: int, assumed: list[str]
     if gpus > found and is_empty(cells.get("gpus_per_node", "")):
         assumed.append(f"{found} GPUs a node (gpus_per_node)")
     return found
-
-
-def _batch(cells: Cells, layout: Layout) -> int:
-    """Return the sequences of a step; InputError where they are not whole micro-batches of all copies."""
-    batch = count_of(cells, "global_batch_sequences")
-    if batch % (layout.dp * layout.mbs):
-        raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
-    return batch
 
 
 def _cores(accelerator: Accelerator, node: NodeType | None, per_node: int, assumed: list[str]) -> int:
@@ -409,14 +404,16 @@ def _unnamed(cells: Cells, precision: str, known: Book, gpus: int, per_node: int
 
 
 def _traits(
-    patterns: Mapping[str, str], beside: str, architecture: Architecture, assumed: list[str]
+    patterns: Mapping[str, str], stack: StackCoefficients, beside: str, architecture: Architecture, assumed: list[str]
 ) -> tuple[str, ...]:
     """Return what sets a run apart: what its model is, then what is written beside it.
 
-    That layers are compiled, where nothing says whether they are, is added to `assumed`.
+    That layers are compiled, where nothing says whether they are and the stack has both, is added to `assumed`.
     """
+    patterns = {**patterns, **stack.traits}
+    compiled = EAGER in patterns and stack.uses.get(f"element_wise+{EAGER}") != stack.uses.get("element_wise")
     found = tuple(name for name, pattern in patterns.items() if re.search(pattern, beside))
-    if EAGER in patterns and EAGER not in found and "compile" not in beside.lower():
+    if compiled and EAGER not in found and "compile" not in beside.lower():
         assumed.append("torch.compile joins the operators of a layer (notes: eager, where it does not)")
     return (RECURRENT, *found) if recurrent_kinds(architecture) else found
 

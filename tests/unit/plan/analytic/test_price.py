@@ -1,5 +1,7 @@
 """The cost model: golden numbers of memory, bubbles and traffic, and how terms answer to what changes them."""
 
+import math
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -444,7 +446,7 @@ def test_layers_that_no_fitted_run_had_are_said_and_widen_the_band(name, doubt, 
     assert [text for text in said.not_modelled if text.startswith("recurrent layers")] == [doubt] * bool(doubt)
     host = 0.1 * any(text.startswith("host") for text in said.not_modelled)
     band = book().band("bridge", experts=given.architecture.experts)
-    assert said.error_band == pytest.approx(band + more + host)
+    assert said.error_band == pytest.approx(band + math.hypot(more, host))
 
 
 def test_a_recurrence_takes_at_least_as_long_as_its_bytes_take_through_memory():
