@@ -122,9 +122,8 @@ def _say_rows(outcomes: list[RowOutcome | Unpriced]) -> None:
         )
     others = [outcome for outcome in priced if outcome.error is None]
     for outcome in others[:UNMEASURED_SHOWN]:
-        band = "" if outcome.error_band is None else f", held to lie within {100 * outcome.error_band:.1f} %"
         why = "what was measured is not counted" if outcome.not_counted else "nothing was measured"
-        say(f"{outcome.id}: predicted {outcome.step_time_s:.4g} s{band}; {why}")
+        say(f"{outcome.id}: predicted {outcome.step_time_s:.4g} s{_steps_within(outcome)}; {why}")
     if len(others) > UNMEASURED_SHOWN:
         more = len(others) - UNMEASURED_SHOWN
         say(f"{counted(more, 'row')} more without an error; --json prints all")
@@ -155,6 +154,15 @@ def _held_against(outcome: RowOutcome) -> str:
         return f", within {band}"
     odd = "; so far off, a figure is wrong, or the run has what its row does not say" if outcome.is_far_outside else ""
     return f", outside of {band}{odd}{_perhaps(outcome)}"
+
+
+def _steps_within(outcome: RowOutcome) -> str:
+    """Return which steps would be within the band of a row."""
+    band, step_s = outcome.error_band, outcome.step_time_s
+    if band is None:
+        return ""
+    most = f"{step_s / (1.0 + band):.4g} to {step_s / (1.0 - band):.4g} s" if band < 1.0 else "most others"
+    return f", within its band of {100 * band:.1f} % are {most}"
 
 
 def _perhaps(outcome: RowOutcome) -> str:

@@ -70,7 +70,8 @@ def test_a_row_that_nobody_measured_prints_what_is_predicted_and_its_band(tmp_pa
     (priced,) = outcomes(tmp_path, ROW)
     text = told(tmp_path, ROW)
 
-    band = f"held to lie within {100 * priced.error_band:.1f} %; nothing was measured"
+    least, most = (priced.step_time_s / (1.0 + sign * priced.error_band) for sign in (1, -1))
+    band = f"within its band of {100 * priced.error_band:.1f} % are {least:.4g} to {most:.4g} s; nothing was measured"
     assert f"mine-1: predicted {priced.step_time_s:.4g} s, {band}" in text
 
 
