@@ -34,6 +34,7 @@ LARGE_CLASSES = {
     "plan/request.py PlanRequest": "the options of a plan",
     "plan/tables/runs.py Run": "the columns of a table of runs",
     "plan/search/study.py Study": FACTS,
+    "plan/validate.py RowOutcome": "the keys of the object that validate prints for a row",
     "train/job/config.py TrainConfig": "the keys of a job's file",
     "train/job/config.py DataParallelConfig": "the keys of a job's file",
     "traces/formats/collector.py Process": ENGINE,

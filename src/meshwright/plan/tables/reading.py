@@ -46,9 +46,9 @@ RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", 
 )
 TOKENS = re.compile(r"(?i)(?<=len)((?:gth)?)\s*[(\[]\s*(?:t|toks?|tokens?)\s*[)\]]$")  # the unit of a length
 SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
-# What is no switch in such a column: the ranks that share states. Megatron-Bridge's pages have both: FSDP = 1 "use FSDP",
-# and in its archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/latest/
-# performance-summary.html and performance-summary-archive.html)
+# What is no switch in such a column: the ranks that share states. Megatron-Bridge's pages have both: FSDP = 1 "use
+# FSDP", and in the archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/
+# latest/performance-summary.html and performance-summary-archive.html)
 SHARDS = re.compile(r"[2-9]|[1-9]\d+")
 IN_CELLS = {  # keys of a layout whose column has another name
     **{"mbs": "micro_batch", "zero": "zero_stage_fsdp", "sp": "seq_parallel"},
