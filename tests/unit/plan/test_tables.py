@@ -88,7 +88,7 @@ def test_a_cell_that_only_rules_fsdp_out_leaves_the_rest_to_the_stack(text):
     assert without_fsdp(text)
 
 
-@pytest.mark.parametrize(("text", "shard"), [("fsdp=4", 4), ("FSDP8", 8), ("fsdp 2", 16), ("fsdp shard 32", 16)])
+@pytest.mark.parametrize(("text", "shard"), [("fsdp=4", 4), ("FSDP8", 8), ("fsdp 2", 16), ("fsdp shard 16", 16)])
 def test_a_number_behind_fsdp_is_of_ranks_or_its_version(text, shard):
     assert zero_stage(text, 16, 8) == (3, shard)
 
@@ -97,7 +97,7 @@ def test_a_number_behind_fsdp_is_of_ranks_or_its_version(text, shard):
     "text",
     [
         *("4", "3.5", "zero", "sharded somehow", "zero-infinity", "fsdpp", "full_shardd", "no_shards"),
-        *("zero3 -> zero2", "fsdp shard 0", "fsdp shard 6"),
+        *("zero3 -> zero2", "fsdp shard 0", "fsdp shard 6", "fsdp shard 32"),
     ],
 )
 def test_a_stage_that_is_not_known_is_refused(text):
