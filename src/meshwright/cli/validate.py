@@ -161,8 +161,8 @@ def _steps_within(outcome: RowOutcome) -> str:
     band, step_s = outcome.error_band, outcome.step_time_s
     if band is None:
         return ""
-    most = f"{step_s / (1.0 + band):.4g} to {step_s / (1.0 - band):.4g} s" if band < 1.0 else "most others"
-    return f", within its band of {100 * band:.1f} % are {most}"
+    most = f"{step_s / (1.0 - band):.4g} s" if band < 1.0 else "any length"
+    return f"; its band of {100 * band:.1f} % holds steps of {step_s / (1.0 + band):.4g} s to {most}"
 
 
 def _perhaps(outcome: RowOutcome) -> str:

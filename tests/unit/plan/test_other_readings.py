@@ -71,8 +71,8 @@ def test_a_row_that_nobody_measured_prints_what_is_predicted_and_its_band(tmp_pa
     text = told(tmp_path, ROW)
 
     least, most = (priced.step_time_s / (1.0 + sign * priced.error_band) for sign in (1, -1))
-    band = f"within its band of {100 * priced.error_band:.1f} % are {least:.4g} to {most:.4g} s; nothing was measured"
-    assert f"mine-1: predicted {priced.step_time_s:.4g} s, {band}" in text
+    band = f"its band of {100 * priced.error_band:.1f} % holds steps of {least:.4g} s to {most:.4g} s"
+    assert f"mine-1: predicted {priced.step_time_s:.4g} s; {band}; nothing was measured" in text
 
 
 def test_of_many_rows_that_nobody_measured_the_first_are_shown_and_the_rest_counted(tmp_path):
