@@ -101,12 +101,12 @@ def facts_about(
 
 
 def _idle(model: Architecture) -> tuple[str, ...]:
-    """Return what is said of weights beside the experts that transformers allocates, and no token of text meets."""
+    """Return what is said of weights beside the experts that transformers allocates, and no checkpoint holds."""
     idle = sum(run.count * run.layer.network.unused for run in model.runs if isinstance(run.layer.network, Experts))
     if not idle:
         return ()
-    told = f"{idle / 1e9:.4g} B of the parameters are multiplied with no token of text, as transformers allocates them"
-    return (f"{told}; without them {(model.parameters - idle) / 1e9:.4g} B",)
+    told = f"transformers allocates {idle / 1e9:.4g} B parameters more, for experts that compute nothing"
+    return (f"{told} ({(model.parameters + idle) / 1e9:.4g} B in all): not counted, and in no published checkpoint",)
 
 
 def _borrowed(model: Architecture) -> tuple[str, ...]:

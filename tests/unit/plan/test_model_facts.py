@@ -129,8 +129,9 @@ def test_flops_of_an_encoder_that_masks_nothing_are_not():
     assert "GFLOP a token at 512 tokens" in sentence(facts)
 
 
-def test_weights_that_no_token_meets_are_said_beside_the_count():
+def test_weights_that_transformers_allocates_for_nothing_are_said_and_not_counted():
     model = architecture_of({"model_type": "longcat_flash"}).architecture
 
-    assert any("without them 560.7 B" in told for told in facts_about(model, 4096).assumed)
-    assert not any("without them" in told for told in facts_about(MIXTRAL.architecture, 4096).assumed)
+    assert model.parameters == pytest.approx(560.7e9, rel=1e-3)  # published: 560 B
+    assert any("(741.1 B in all): not counted" in told for told in facts_about(model, 4096).assumed)
+    assert not any("allocates" in told for told in facts_about(MIXTRAL.architecture, 4096).assumed)

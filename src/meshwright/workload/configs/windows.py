@@ -229,14 +229,16 @@ def longcat(c: ConfigReader) -> Architecture:
     mixer, width = latent(c), c.whole("intermediate_size")
     real, empty = c.whole("experts"), c.whole("zero_expert_num", 0)
     c.skip("zero_expert_type")
-    if (kind := c.value("attention_method", "MLA")) != "MLA":
+    if str(kind := c.value("attention_method", "MLA")).upper() != "MLA":
         raise InputError(f"{c.where}: attention_method: expected MLA, got {kind!r}")
     # a token picks among all, so that under a balanced router real / (real + empty) of its choice compute
     top = max(1, round(c.whole("experts_per_token") * real / max(1, real + empty)))
     size = c.whole("expert_size")
     routed = Experts(
         count=real, top=top, width=size, router=real + empty, shared=2 * width,
-        unused=empty * 2 * hidden * size,  # the library allocates gate and up of each empty expert
+        # the library allocates gate and up of each empty expert (transformers 5.23: modeling_longcat_flash.py,
+        # LongcatFlashExperts); published files of weights have none (meituan-longcat/LongCat-Flash-Chat: 560 B)
+        unused=empty * 2 * hidden * size,
     )  # fmt: skip
     small = 4 * hidden + 2 * (mixer.q_rank + mixer.kv_rank)
     layer = LayerKind(mixer=mixer, beside=mixer, network=routed, small=small)

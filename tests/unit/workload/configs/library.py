@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from meshwright.workload import configs
+from meshwright.workload.architecture import Architecture
 from meshwright.workload.configs.classes import OWN
 from meshwright.workload.configs.composites import COMPOSITES
 from meshwright.workload.configs.families import RECIPES
 from meshwright.workload.configs.outputs import NO_WORDS
 from meshwright.workload.configs.reader import ALIASES, ConfigReader
+from meshwright.workload.kinds import Experts
 
 FILE = Path(configs.__file__).with_name("defaults.json")
 NAMES = FILE.with_name("names.json")
@@ -123,6 +125,12 @@ def model(config: Mapping[str, Any]) -> torch.nn.Module:
 def parameters(module: torch.nn.Module) -> int:
     """Return its parameters, a tied one once."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def allocated(model: Architecture) -> int:
+    """Return the parameters that the library allocates for an architecture: with what no published weights have."""
+    routed = [(run.count, run.layer.network) for run in model.runs if isinstance(run.layer.network, Experts)]
+    return model.parameters + sum(count * experts.unused for count, experts in routed)
 
 
 def multiplied(module: torch.nn.Module, tops: Mapping[int, int] | None = None) -> float:

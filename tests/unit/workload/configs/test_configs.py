@@ -62,7 +62,7 @@ def assert_alike(configs):
         except Exception:  # the library itself refuses these sizes, or builds this type as a part of others alone
             continue
         try:
-            found = architecture_of(config).architecture.parameters
+            found = library.allocated(architecture_of(config).architecture)
         except InputError:  # a size that must be given, or that would not be counted rightly
             continue
         compared += 1
