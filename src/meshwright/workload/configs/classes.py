@@ -9,6 +9,7 @@ from .bert import electra_discriminator
 from .contrastive import CHINESE, CLIP, SIGLIP, SIGLIP2, classified, contrasted, read_alone, seen_alone
 from .images import ast, beit, deit_with_teacher
 from .reader import ConfigReader
+from .records import dpr, dpr_reader, tapas, tapas_answers, tapas_classes
 from .series import timesfm, timesfm_alone
 from .speech_to_text import parakeet_ctc, parakeet_encoder
 from .wav2vec import pretraining
@@ -57,6 +58,15 @@ OWN: dict[str, Mapping[str, Recipe]] = {
     "parakeet_encoder": {"ParakeetEncoder": parakeet_encoder},
     "parakeet_ctc": {"ParakeetForCTC": parakeet_ctc},
     "timesfm": {"TimesFmModel": timesfm_alone, "TimesFmModelForPrediction": timesfm},
+    "dpr": {
+        **{named: partial(dpr, named=named) for named in ("DPRContextEncoder", "DPRQuestionEncoder")},
+        "DPRReader": dpr_reader,
+    },
+    "tapas": {
+        "TapasModel": tapas,
+        "TapasForQuestionAnswering": tapas_answers,
+        "TapasForSequenceClassification": tapas_classes,
+    },
     "vjepa2": {"VJEPA2Model": masked.vjepa2, "VJEPA2ForVideoClassification": masked.vjepa2_classes},
 }
 # classes that the ends of their names do not tell

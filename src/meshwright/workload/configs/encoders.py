@@ -1,7 +1,7 @@
 """Encoders of text beside BERT's own style."""
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, DynamicConv, LayerKind
+from ..kinds import Attention, Dense, DynamicConv, Experts, LayerKind
 from .bert import places_behind_padding
 from .decoders import Traits, attention_of_config, made
 from .reader import ConfigReader
@@ -136,29 +136,53 @@ def esm(c: ConfigReader) -> Architecture:
 
 
 GATES = ("glu", "swiglu", "geglu")
-BIASES = ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")
-NOMICS = dict.fromkeys((*BIASES, "prenorm", "parallel_block", "use_rms_norm", "causal"), False)
+NOMICS = dict.fromkeys(("prenorm", "parallel_block", "use_rms_norm", "causal", "expert_choice_router"), False) | {
+    "num_shared_experts": 0,
+    "ffn_div": 1,
+}
 
 
 def nomic_bert(c: ConfigReader) -> Architecture:
-    """Return Nomic BERT: rotated queries and keys, gated networks without biases, norms behind both halves.
+    """Return Nomic BERT: rotated queries and keys, norms behind both halves, in some files experts in some layers.
 
-    Keys of the code beside its first weights (nomic-ai/nomic-bert-2048:modeling_hf_nomic_bert.py) are held to these.
+    What its class in the library lacks, biases, networks without a gate and experts, is as in the code beside the
+    weights (nomic-ai/nomic-bert-2048:modeling_hf_nomic_bert.py), whose keys tell it.
     """
     c.fixed(NOMICS)
-    if (named := c.value("activation_function", "swiglu")) not in GATES:
-        raise ValueError(f"activation_function: expected one of {', '.join(GATES)}, got {named!r}")
-    c.skip("dense_seq_output", "fused_bias_fc", "max_trained_positions", "use_xentropy")
+    c.skip("dense_seq_output", "fused_bias_fc", "max_trained_positions", "use_xentropy", "moe_impl")
     rows = max(c.whole("pad_vocab_size_multiple", 1), 1)
     c = c.changed({"vocab_size": -(-c.whole("vocab_size") // rows) * rows})
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
-    plain = attention_of_config(c)
-    mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
-    layer = LayerKind(mixer=mixer, network=Dense(width=c.whole("intermediate_size")), small=4 * hidden)
     beside = c.whole("type_vocab_size") * hidden + 2 * hidden + vocab + 3 * hidden - 2 * hidden
     c.skip("classifier_dropout")
     traits = Traits(layer_norm=True, tied=True)
-    return made(c, traits, [layer] * c.layers(), beside_parameters=beside, beside_weights=hidden * hidden)
+    return made(c, traits, _nomics_layers(c), beside_parameters=beside, beside_weights=hidden * hidden)
+
+
+def _nomics_layers(c: ConfigReader) -> list[LayerKind]:
+    """Return the layers of Nomic BERT, every so-many-th of them with experts (NomicBertEncoder, NomicMoELayer)."""
+    hidden, width, plain = c.whole("hidden_size"), c.whole("intermediate_size"), attention_of_config(c)
+    mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
+    named = c.value("activation_function", "swiglu")
+    if named not in (*GATES, "gelu"):
+        raise ValueError(f"activation_function: expected one of {', '.join((*GATES, 'gelu'))}, got {named!r}")
+    gated = named in GATES
+    small = 4 * hidden + 4 * hidden * c.flag("qkv_proj_bias")
+    biases = width * (1 + gated) * c.flag("mlp_fc1_bias") + hidden * c.flag("mlp_fc2_bias")
+    dense = LayerKind(mixer=mixer, network=Dense(width=width, gated=gated), small=small + biases)
+    every, count = c.whole("moe_every_n_layers", 0), c.whole("num_experts", 0)
+    if not every:
+        c.skip("num_experts", "moe_top_k")
+        return [dense] * c.layers()
+    top = c.whole("moe_top_k")
+    if every < 2 or gated or not 1 <= top <= count:
+        raise ValueError(
+            f"moe_every_n_layers, num_experts, moe_top_k: expected 2 or more, and {top} of {count} experts without a "
+            f"gate, got {every} and {named}"
+        )
+    experts = Experts(count=count, top=top, width=width, gated=False)
+    routed = LayerKind(mixer=mixer, network=experts, small=small + hidden)  # one bias for all of them together
+    return [routed if i % every == 1 else dense for i in range(c.layers())]
 
 
 def roformer(c: ConfigReader) -> Architecture:

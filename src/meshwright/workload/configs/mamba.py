@@ -255,7 +255,7 @@ def zamba2(c: ConfigReader) -> Architecture:
     block = _zambas_block(c, hidden)
     width, rank = block.network.weights(1) // 3 if block.network else 0, c.whole("adapter_rank")
     c.fixed({"num_query_groups": c.whole("num_attention_heads"), "ffn_hidden_size": width})
-    c.fixed({"use_shared_mlp_adapter": True})
+    c.fixed({"use_shared_mlp_adapter": True, "gated_linear_unit": True})
     c.skip("use_mem_eff_path", "use_mem_rope", "use_long_context", "hybrid_layer_ids")
     adapters = rank * (hidden + 2 * width) + 3 * rank * 4 * hidden * c.flag("use_shared_attention_adapter")
     plain = LayerKind(mixer=mamba, small=hidden + small)

@@ -12,6 +12,7 @@ from .families import DECODERS
 from .others import PAIRS
 from .pairs import BOTH_SIDES
 from .reader import ConfigReader
+from .towers import NO_OUTPUT
 from .wav2vec import SOUND, with_classes
 
 BARE = "Model"
@@ -64,11 +65,6 @@ NAMED = {
     "glmga": "glm46v",
 }
 MANY = 10  # classes of a token, from which LayoutLMv3 has a projection before them
-NO_OUTPUT = (
-    "{named} puts out vectors: no output is counted, and neither is the loss over them, nor a teacher or more views of "
-    "the same input; a loss that compares sequences (contrastive) compares those of one micro-batch, so that another "
-    "mbs is another training (GradCache keeps the whole batch, for one more forward)"
-)
 OF_CLASSES = "an output over {classes} of a {what} is counted, as {named} has it{unsaid}"
 OF_ANSWERS = "an output over the first and the last token of an answer is counted, as {named} has it"
 UNSAID = "; the file names no labels (id2label)"

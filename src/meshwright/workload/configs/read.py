@@ -32,6 +32,7 @@ from .refused import (
     UNKNOWN_OUTPUT,
     auto_map,
     instead_of_type,
+    of_parts,
     of_unknown_type,
     other_output,
     without_attention,
@@ -195,6 +196,8 @@ PLAIN_TYPES = ("llama", "mixtral", "qwen3_moe", "deepseek_v3")
 
 def _instead_of_kind(config: Mapping[str, Any]) -> str:
     """Return a hint for an unknown type: what its class puts out, where that is no text, or what its keys are."""
+    if told := of_parts(config, model_types()):
+        return told
     given = config.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
     if isinstance(first, str) and ("For" in first or first.endswith("Model")) and not first.endswith(HEADS):

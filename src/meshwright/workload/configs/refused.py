@@ -1,6 +1,6 @@
 """Hints in the place of files that are not read: what they are, what their class puts out, what to give instead."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..adapters import ADAPTED
@@ -60,6 +60,24 @@ def of_unknown_type(config: Mapping[str, Any], first: str) -> str:
         return WITHOUT_HEADS
     types = next((names for end, names in EXAMPLES.items() if first.endswith(end)), "llama, mixtral or deepseek_v3")
     return UNKNOWN_TYPE.format(types=types)
+
+
+OF_PARTS = "it joins {parts}, which is not counted as a whole{known}; plan --params takes a size"
+KNOWN_PARTS = "; a file with what {parts} says is read, as that part alone"
+
+
+def of_parts(config: Mapping[str, Any], known: Collection[str]) -> str:
+    """Return that a file joins models of several types, and which of them are `known`; "" of other files."""
+    parts = {key: part["model_type"] for key, part in config.items() if _is_part(part)}
+    if len(parts) < 2:
+        return ""
+    named = ", ".join(f"{key} ({kind})" for key, kind in parts.items())
+    read = [key for key, kind in parts.items() if kind in known and not config[key].get("add_cross_attention")]
+    return OF_PARTS.format(parts=named, known=KNOWN_PARTS.format(parts=" or ".join(read)) if read else "")
+
+
+def _is_part(part: object) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("model_type"), str) and bool(part["model_type"])
 
 
 NO_SIZES = frozenset({"model_type", "architectures"})

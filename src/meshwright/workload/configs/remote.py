@@ -1,4 +1,4 @@
-"""Decoders of code beside their weights (`auto_map`): ChatGLM, Qwen 1, Arctic, Phi-3-small, MiniCPM, EXAONE 3."""
+"""Decoders of code beside their weights (`auto_map`): ChatGLM, Qwen 1, Arctic, Phi-3-small, MiniCPM, EXAONE 3, Jais."""
 
 from collections.abc import Callable
 from functools import partial
@@ -146,6 +146,18 @@ def olmo_of_its_own(c: ConfigReader, *, masked: bool) -> Architecture:
 
 # EXAONE 3 and 3.5 (LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct: configuration_exaone.py, modeling_exaone.py)
 EXAONE = Traits(tied=True, qkv_bias=False, out_bias=False, network_bias=False, inner=4.0)
+# Jais 1: GPT-2 with a gate and ALiBi (inceptionai/jais-13b: configuration_jais.py, modeling_jais.py)
+JAIS = Traits(
+    layer_norm=True,
+    qkv_bias=True,
+    out_bias=True,
+    network_bias=True,
+    inner=4.0,
+    tied=True,
+    positions="alibi",
+    passed=("alibi_scaling",),
+    fixed=(("activation_function", "swiglu"), ("position_embedding_type", "alibi")),
+)
 REMOTE: dict[str, Callable[[ConfigReader], Architecture]] = {
     "chatglm": chatglm,
     "qwen": qwen,
@@ -155,6 +167,7 @@ REMOTE: dict[str, Callable[[ConfigReader], Architecture]] = {
     "exaone": partial(decoder, traits=EXAONE),
     "hf_olmo": partial(olmo_of_its_own, masked=True),
     "llada": partial(olmo_of_its_own, masked=False),
+    "jais": partial(decoder, traits=JAIS),
     "openelm": openelm,
     "nemotron-nas": nemotron_nas,
 }

@@ -9,6 +9,12 @@ from ..kinds import LayerKind, runs_of
 from .decoders import summary
 from .pairs import of_width
 
+NO_OUTPUT = (
+    "{named} puts out vectors: no output is counted, and neither is the loss over them, nor a teacher or more views of "
+    "the same input; a loss that compares sequences (contrastive) compares those of one micro-batch, so that another "
+    "mbs is another training (GradCache keeps the whole batch, for one more forward)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Tower:

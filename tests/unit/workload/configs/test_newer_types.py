@@ -352,7 +352,7 @@ ZAMBA |= {"num_hidden_layers": 6, "layers_block_type": ["mamba", "hybrid", "mamb
     [
         ({}, 3),
         ({"num_mem_blocks": 2, "hybrid_layer_ids": [1, 3, 4, 5], "use_shared_mlp_adapter": True}, 2),
-        ({"num_mem_blocks": 6}, 0),
+        ({"num_mem_blocks": 6, "gated_linear_unit": True}, 0),
         ({"num_mem_blocks": 2, "use_shared_attention_adapter": True, "adapter_rank": 16}, 2),
         ({"num_key_value_heads": 2, "intermediate_size": 512, "attention_head_dim": 128}, 3),
         ({"mamba_ngroups": 2, "mamba_d_state": 32, "mamba_expand": 4}, 3),
@@ -375,6 +375,7 @@ def test_layers_of_zamba2_take_turns_with_blocks_and_have_adapters_of_their_own(
         ({"tie_word_embeddings": False}, "tie_word_embeddings: expected true"),
         ({"attention_head_dim": 64}, "attention_head_dim: expected 128, as the class has it, got 64"),
         ({"add_bias_linear": True}, "add_bias_linear: expected false"),
+        ({"gated_linear_unit": False}, "gated_linear_unit: expected True"),
         ({"num_mem_blocks": 0}, "num_mem_blocks: 4 does not divide 512, or no block"),
     ],
 )
