@@ -9,6 +9,7 @@ from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind
 from .bert import albert, big_bird, encoder, layoutlm, layoutlmv3, longformer, mpnet, roc_bert
 from .decoders import Traits, attention_of_config, decoder, even, made
+from .embedders import gte, xlm_roberta
 from .encoders import convbert_layers, deberta, deberta_v2, esm, nomic_bert, roformer
 from .images import Sight, beit, dinov2, dinov3, image_encoder
 from .mpt import mpt
@@ -267,9 +268,11 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "dbrx": dbrx,
     "bert": encoder,
     **dict.fromkeys(
-        ("roberta", "xlm-roberta", "camembert", "data2vec-text", "xlm-roberta-xl"),  # the last one as megatron-bert
+        ("roberta", "camembert", "data2vec-text", "xlm-roberta-xl"),  # the last one as megatron-bert
         partial(encoder, behind_padding=True),
     ),
+    "xlm-roberta": xlm_roberta,
+    **dict.fromkeys(("new", "gte"), gte),
     "longformer": longformer,
     "big_bird": big_bird,
     "deberta": deberta,

@@ -42,6 +42,7 @@ NOT_POOLED = frozenset(
             "modernbert",
             "eurobert",
         ),
+        *("new", "gte"),
         *("layoutlm", "big_bird"),  # which have that projection whatever they put out
         *("dinov2", "dinov2_with_registers", "beit", "ijepa", "vit_msn"),
         *("wav2vec2", "hubert", "sew", "wavlm", "unispeech", "unispeech-sat", "sew-d", "data2vec-audio"),

@@ -1,4 +1,4 @@
-"""Decoders of code beside their weights (`auto_map`): ChatGLM, Qwen 1, Arctic, Phi-3-small, MiniCPM, EXAONE 3, Jais."""
+"""Decoders of code beside their weights (`auto_map`), such as ChatGLM, Qwen 1, Arctic, Jais and Molmo."""
 
 from collections.abc import Callable
 from functools import partial
@@ -144,6 +144,31 @@ def olmo_of_its_own(c: ConfigReader, *, masked: bool) -> Architecture:
     )
 
 
+MOLMOS_IMAGES = (
+    "the text model alone is counted: the encoder of images, what joins it to the text, and {rows} rows for its tokens "
+    "are in the code beside the weights, and in no key"
+)
+
+
+def molmo(c: ConfigReader) -> Architecture:
+    """Return the text model of Molmo, whose file says gate and up together (allenai/Molmo-7B-D-0924)."""
+    both = c.whole("intermediate_size")
+    if both % 2:
+        raise ValueError(f"intermediate_size: {both}: expected an even number, of gate and up together")
+    c.fixed({"layer_norm_type": "rms", "moe_num_experts": 0})
+    c.skip("norm_after", "clip_qkv", "use_position_ids", "vocab_size", "max_position_embeddings")
+    if (tied := c.flag("weight_tying")) != c.flag("tied", default=tied):
+        raise ValueError("weight_tying, tie_word_embeddings: expected both to say the same")
+    c.assumed.append(MOLMOS_IMAGES.format(rows=c.whole("additional_vocab_size", 128)))
+    sizes = {
+        "intermediate_size": both // 2,
+        "vocab_size": c.whole("embedding_size", c.whole("vocab_size")),
+        "tie_word_embeddings": tied,
+    }
+    traits = Traits(qkv_bias=("qkv_bias",), out_bias=False, network_bias=False, wide_norms=("attention_layer_norm",))
+    return decoder(c.changed(sizes), traits)
+
+
 # EXAONE 3 and 3.5 (LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct: configuration_exaone.py, modeling_exaone.py)
 EXAONE = Traits(tied=True, qkv_bias=False, out_bias=False, network_bias=False, inner=4.0)
 # Jais 1: GPT-2 with a gate and ALiBi (inceptionai/jais-13b: configuration_jais.py, modeling_jais.py)
@@ -168,6 +193,7 @@ REMOTE: dict[str, Callable[[ConfigReader], Architecture]] = {
     "hf_olmo": partial(olmo_of_its_own, masked=True),
     "llada": partial(olmo_of_its_own, masked=False),
     "jais": partial(decoder, traits=JAIS),
+    "molmo": molmo,
     "openelm": openelm,
     "nemotron-nas": nemotron_nas,
 }

@@ -40,7 +40,8 @@ STRANGERS = frozenset(
         ),
         *("phi3small", "kimi_vl", "phi4mm"),
         *("qwen", "aquila", "xverse", "internlm", "deepseek", "grok-1"),
-        *("minicpm", "exaone", "openelm", "nemotron-nas", "mimo", "orion", "Dream", "hf_olmo", "llada", "jais"),
+        *("minicpm", "exaone", "openelm", "nemotron-nas", "mimo", "orion", "Dream", "hf_olmo", "llada"),
+        *("jais", "molmo", "new", "gte"),
         "perception_lm",  # whose encoder lies in timm
     }
 )
