@@ -5,11 +5,12 @@ decoders    how those are read
 hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, cross_attention,
             conformers, wav2vec, token_pooling, perceiver, decoders_of_2026;
             pattern: which layer is which
-others      keys of their own; mpt: keys of MPT's own code; bert and encoders: encoders of text; embedders: those of code
-            beside their weights; pairs of an encoder and a decoder; speech_to_text: pairs whose encoder reads sound
+others      keys of their own; mpt: keys of MPT's own code; bert and encoders: encoders of text; embedders: those
+            of code beside their weights; pairs of an encoder and a decoder; speech_to_text: pairs whose
+            encoder reads sound
 classes     types that are read by the class a file names: contrastive (texts beside images), masked (what is hidden of
-            images and videos), series of numbers, records (passages and tables); images: encoders of patches; towers: what all
-            of them are made of
+            images and videos), series of numbers, records (passages and tables); images: encoders of patches; towers:
+            what all of them are made of
 outputs     classes with another output than that of their type: vectors, classes of a sequence or of tokens
 refused     hints in the place of files that are not read
 published   files under other keys than those of the library's class for the same model
