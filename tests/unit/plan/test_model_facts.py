@@ -129,6 +129,15 @@ def test_flops_of_an_encoder_that_masks_nothing_are_not():
     assert "GFLOP a token at 512 tokens" in sentence(facts)
 
 
+def test_of_experts_without_weights_it_is_said_how_many_of_a_token_compute():
+    found = architecture_of({"model_type": "longcat_flash"})
+
+    assert any("picks 12 of 768 experts, 8 of them with weights on average" in told for told in found.assumed)
+    assert architecture_of({"model_type": "longcat_flash", "zero_expert_num": 0}).architecture.parameters == (
+        found.architecture.parameters - 28 * 256 * found.architecture.hidden_size  # columns of routers
+    )
+
+
 def test_weights_that_transformers_allocates_for_nothing_are_said_and_not_counted():
     model = architecture_of({"model_type": "longcat_flash"}).architecture
 

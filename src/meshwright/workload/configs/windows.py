@@ -223,6 +223,12 @@ def _longcats_layers(c: ConfigReader) -> int:
     return doubled // 2
 
 
+EMPTY = (
+    "a token picks {picked} of {total} experts, {top} of them with weights on average under an even router: active "
+    "parameters and FLOPs are of that mean"
+)
+
+
 def longcat(c: ConfigReader) -> Architecture:
     """Return LongCat-Flash: two latent attentions and two networks a layer, experts beside them, some of them empty."""
     count, hidden = _longcats_layers(c), c.whole("hidden_size")
@@ -232,7 +238,10 @@ def longcat(c: ConfigReader) -> Architecture:
     if str(kind := c.value("attention_method", "MLA")).upper() != "MLA":
         raise InputError(f"{c.where}: attention_method: expected MLA, got {kind!r}")
     # a token picks among all, so that under a balanced router real / (real + empty) of its choice compute
-    top = max(1, round(c.whole("experts_per_token") * real / max(1, real + empty)))
+    picked = c.whole("experts_per_token")
+    top = max(1, round(picked * real / max(1, real + empty)))
+    if empty:
+        c.assumed.append(EMPTY.format(picked=picked, total=real + empty, top=top))
     size = c.whole("expert_size")
     routed = Experts(
         count=real, top=top, width=size, router=real + empty, shared=2 * width,
