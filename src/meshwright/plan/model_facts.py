@@ -101,12 +101,20 @@ def facts_about(
 
 
 def _idle(model: Architecture) -> tuple[str, ...]:
-    """Return what is said of weights beside the experts that transformers allocates, and no checkpoint holds."""
-    idle = sum(run.count * run.layer.network.unused for run in model.runs if isinstance(run.layer.network, Experts))
-    if not idle:
-        return ()
-    told = f"transformers allocates {idle / 1e9:.4g} B parameters more, for experts that compute nothing"
-    return (f"{told} ({(model.parameters + idle) / 1e9:.4g} B in all): not counted, and in no published checkpoint",)
+    """Return what is said of weights beside the experts: of those held for no token of text, and of those left out."""
+    routed = [(run.count, run.layer.network) for run in model.runs if isinstance(run.layer.network, Experts)]
+    idle, empty = (sum(count * getattr(each, name) for count, each in routed) for name in ("unused", "empty"))
+    told = []
+    if idle:
+        rest = (model.parameters - idle) / 1e9
+        told.append(
+            f"{idle / 1e9:.4g} B of the parameters are multiplied with no token of text; without them {rest:.4g} B"
+        )
+    if empty:
+        total = (model.parameters + empty) / 1e9
+        more = f"transformers allocates {empty / 1e9:.4g} B parameters more, for experts that compute nothing"
+        told.append(f"{more} ({total:.4g} B in all): not counted, and in no published checkpoint")
+    return tuple(told)
 
 
 def _borrowed(model: Architecture) -> tuple[str, ...]:

@@ -69,7 +69,8 @@ class Experts(Kind, frozen=True, kw_only=True, tag="experts"):
     router: int = 0  # columns of the router, where they are not `count`
     groups: int = 1  # into which the experts are divided; those of a token lie in `top_groups` of them
     top_groups: int = 1
-    unused: int = 0  # weights that the library allocates beside the experts; no checkpoint has them: not counted
+    unused: int = 0  # weights that are held beside the experts, and that no token of text is multiplied with
+    empty: int = 0  # weights that the library allocates beside these, and no checkpoint has: not counted
     biases: int = 0  # of one expert; they are of the layer's `small`
 
     def expert(self, hidden: int) -> int:
@@ -87,7 +88,7 @@ class Experts(Kind, frozen=True, kw_only=True, tag="experts"):
 
     def held(self, hidden: int) -> int:
         """Return the weights that the layer holds."""
-        return self.around(hidden) + self.count * self.expert(hidden)
+        return self.around(hidden) + self.count * self.expert(hidden) + self.unused
 
 
 Mixer = (

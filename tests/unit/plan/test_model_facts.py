@@ -138,6 +138,12 @@ def test_of_experts_without_weights_it_is_said_how_many_of_a_token_compute():
     )
 
 
+def test_experts_that_no_token_of_text_visits_are_counted_and_said():
+    model = architecture_of({"model_type": "ernie4_5_vl_moe_text"}).architecture
+
+    assert any("multiplied with no token of text; without them" in told for told in facts_about(model, 4096).assumed)
+
+
 def test_weights_that_transformers_allocates_for_nothing_are_said_and_not_counted():
     model = architecture_of({"model_type": "longcat_flash"}).architecture
 

@@ -247,7 +247,7 @@ def longcat(c: ConfigReader) -> Architecture:
         count=real, top=top, width=size, router=real + empty, shared=2 * width,
         # the library allocates gate and up of each empty expert (transformers 5.23: modeling_longcat_flash.py,
         # LongcatFlashExperts); published files of weights have none (meituan-longcat/LongCat-Flash-Chat: 560 B)
-        unused=empty * 2 * hidden * size,
+        empty=empty * 2 * hidden * size,
     )  # fmt: skip
     small = 4 * hidden + 2 * (mixer.q_rank + mixer.kv_rank)
     layer = LayerKind(mixer=mixer, beside=mixer, network=routed, small=small)

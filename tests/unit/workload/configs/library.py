@@ -131,7 +131,7 @@ def parameters(module: torch.nn.Module) -> int:
 def allocated(model: Architecture) -> int:
     """Return the parameters that the library allocates for an architecture: with what no published weights have."""
     routed = [(run.count, run.layer.network) for run in model.runs if isinstance(run.layer.network, Experts)]
-    return model.parameters + sum(count * experts.unused for count, experts in routed)
+    return model.parameters + sum(count * experts.empty for count, experts in routed)
 
 
 def multiplied(module: torch.nn.Module, tops: Mapping[int, int] | None = None) -> float:
