@@ -29,7 +29,7 @@ def xlm_roberta(c: ConfigReader) -> Architecture:
     """Return XLM-RoBERTa; rotated and with adapters, as in the code of FLASH, where its file says so."""
     if c.alone("position_embedding_type") != "rotary":
         return encoder(c, behind_padding=True)
-    c.skip("emb_pooler", "matryoshka_dimensions", "truncate_dim", "use_reentrant", "use_qkv_bias")
+    c.skip("emb_pooler", "matryoshka_dimensions", "truncate_dim", "use_reentrant")
     found = encoder(c.changed({"position_embedding_type": "absolute"}), behind_padding=True)
     table = c.whole("max_position_embeddings") * found.embedding_width
     held = found.beside_parameters - table + _adapters(c, found)

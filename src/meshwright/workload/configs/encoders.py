@@ -149,6 +149,8 @@ def nomic_bert(c: ConfigReader) -> Architecture:
     weights (nomic-ai/nomic-bert-2048:modeling_hf_nomic_bert.py), whose keys tell it.
     """
     c.fixed(NOMICS)
+    if not c.value("rotary_emb_fraction", 1.0):
+        raise ValueError("rotary_emb_fraction: expected more than 0: a table of positions is not counted")
     c.skip("dense_seq_output", "fused_bias_fc", "max_trained_positions", "use_xentropy", "moe_impl")
     rows = max(c.whole("pad_vocab_size_multiple", 1), 1)
     c = c.changed({"vocab_size": -(-c.whole("vocab_size") // rows) * rows})

@@ -52,6 +52,7 @@ def test_keys_of_the_first_files_of_a_type_change_nothing(kind, keys):
         ("wavlm", {"gru_rel_pos": False}, "gru_rel_pos: expected True"),
         ("nomic_bert", {"activation_function": "relu"}, "activation_function: expected one of glu"),
         ("nomic_bert", {"use_rms_norm": True}, "use_rms_norm: expected False"),
+        ("nomic_bert", {"rotary_emb_fraction": 0.0}, "rotary_emb_fraction: expected more than 0"),
         ("nomic_bert", {"n_inner": None}, "intermediate_size: expected a whole number, got null"),
         ("longformer", {"attention_window": [8, 8]}, "attention_window: expected a number, or one for each of the 4"),
         ("big_bird", {"attention_type": "dense"}, "attention_type: expected block_sparse or original_full"),
