@@ -44,8 +44,10 @@ WRITES = {
 
 def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
     """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
+    from msgspec.structs import replace
+
     from ..jobs.draft import JobOptions
-    from ..jobs.job import missing
+    from ..jobs.job import WHY, missing
     from ..jobs.read import read_job
     from ..workload.models import load_model
 
@@ -63,11 +65,26 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
         gpus_per_node=gpus_per_node,
     )
     job = read_job(question.files, added)
+    if "--gpus" in job.asked and (counted_there := _gpus_of_cluster(question.cluster)):
+        job = read_job(question.files, replace(added, gpus=counted_there))
+        all_of_it = f"--gpus {counted_there}: all of --cluster {question.cluster}, since {WHY['--gpus']}"
+        job = replace(job, assumed=(*job.assumed, all_of_it))
     if job.part_of_gpu:
         raise InputError(f"{job.where}: asks for {job.part_of_gpu}: {PARTS_NOT_PRICED}{_so_far(job)}")
     if job.asked:
         raise InputError("; ".join([f"{job.where}: {missing(job)}{_so_far(job)}", *job.notes]))
     return job
+
+
+def _gpus_of_cluster(name: str | None) -> int | None:
+    """Return how many GPUs a cluster has whose name or file counts them; None for a type of node, of any number."""
+    from ..cluster.wire import names_file, read_cluster
+    from ..hardware import load_catalogue
+    from ..hardware.cards import cards_told
+
+    if name is None:
+        return None
+    return read_cluster(name).num_gpus if names_file(name) else cards_told(load_catalogue(), name)
 
 
 def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") -> "Setting":

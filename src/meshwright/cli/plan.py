@@ -361,12 +361,14 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
 
 def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Console") -> int:
     from ..layout import micro_batches
+    from ..plan.analytic.by_stage import memory_of_stages
     from ..plan.model_facts import model_facts, sentence
     from ..plan.request import priced_layout
     from ..plan.search.engine_comparison import on_other_engines
     from ..plan.search.explore import plain_data_parallel
     from ..plan.search.that_fit import that_fit
     from ..report.planning import show_engines, show_row, show_that_fit
+    from ..report.stages import show_stages
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, layout)
@@ -385,6 +387,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     else:
         console.print(sentence(model_facts(setting)), highlight=False)
         show_row(console, row.text, row)
+        show_stages(console, memory_of_stages(setting, row.layout))
         show_that_fit(console, row, fitting)
         if row.fits == "does not fit":
             console.print(_what_fits(setting, given), highlight=False)

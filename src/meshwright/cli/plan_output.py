@@ -76,6 +76,7 @@ def print_answer(
     fitting: "Sequence[PricedLayout]" = (),
 ) -> None:  # fmt: skip
     """Print the best row and the others as JSON, how long a training takes where that is asked for, and what fits."""
+    from ..plan.analytic.by_stage import memory_of_stages
     from ..plan.request import alternatives
 
     answer = {
@@ -83,6 +84,7 @@ def print_answer(
         "predicted": best.predicted,
         "fits": best.fits,
         "memory": best.memory,
+        "stages": memory_of_stages(setting, best.layout),
         "terms": best.terms,
         "alternatives": alternatives(best, others),
     }

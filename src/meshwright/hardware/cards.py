@@ -49,11 +49,14 @@ def with_cards(catalogue: Catalogue, name: str) -> Catalogue:
 
 def gpus_told(catalogue: Catalogue, name: str) -> int | None:
     """Return how many accelerators such a name tells where they are more than one machine's; None for other names."""
+    count = cards_told(catalogue, name)
+    return count if count and count > with_cards(catalogue, name).node(name).gpus.number else None
+
+
+def cards_told(catalogue: Catalogue, name: str) -> int | None:
+    """Return how many accelerators such a name tells, of one machine or of several; None for other names."""
     known, told = with_cards(catalogue, name), _CARDS.fullmatch(name.strip())
-    if known is catalogue or told is None:
-        return None
-    count = int(told["count"] or told["number"])
-    return count if count > known.node(name).gpus.number else None
+    return None if known is catalogue or told is None else int(told["count"] or told["number"])
 
 
 def _inside(catalogue: Catalogue, key: str, count: int, *, whole_family: bool) -> NodeType | None:

@@ -1,6 +1,5 @@
 """The output of `plan --job`: what runs today, what was assumed, and what would be faster on the same engine."""
 
-import itertools
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -13,6 +12,7 @@ from ..units import counted, format_bytes, format_time
 from .layout_words import layout_text
 from .narrow_tables import show_table
 from .planning import fits_text, host_text, rows_table, show_row, show_that_fit
+from .stages import show_stages
 
 
 def show_job(
@@ -54,8 +54,7 @@ def show_job(
     need = format_bytes(row.predicted.peak_memory_bytes_per_gpu)
     have = f"{format_bytes(memory_bytes)} on the fullest GPU{host_text(row)}"
     console.print(f"it {fits_text(row)}: {need} of {have}", highlight=False)
-    if len(stages) > 1:
-        console.print(f"allocated on each stage: {stages_text(stages)}", highlight=False, soft_wrap=True)
+    show_stages(console, stages)
     if job.stages:
         text = "the file cuts the stages unevenly: of its own layout the longest sets the pace, the fullest the memory"
         console.print(f"note: {text}", highlight=False, soft_wrap=True)
@@ -91,18 +90,6 @@ def _show_faster(console: Console, row: PricedLayout, faster: Sequence[PricedLay
 def held_words(job: Job) -> list[str]:
     """Return how a job holds weights, logits and moments, as far as files or options say it."""
     return [f"{name} {getattr(job, name)}" for name in HELD if getattr(job, name)]
-
-
-def stages_text(stages: Sequence[StageMemory]) -> str:
-    """Return the memory and layers of each stage in one line, equal neighbours together."""
-    parts = []
-    for (text, layers), group in itertools.groupby(
-        stages, lambda stage: (format_bytes(stage.allocated_bytes), stage.layers)
-    ):
-        same = [stage.stage for stage in group]
-        places = f"{same[0]}" if len(same) == 1 else f"{same[0]}-{same[-1]}"
-        parts.append(f"{places}: {text} ({layers:g} layers)")
-    return ", ".join(parts)
 
 
 def _changes(now: PricedLayout, best: PricedLayout) -> str:

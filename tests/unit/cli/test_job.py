@@ -126,6 +126,17 @@ def test_files_may_follow_each_other_and_what_is_missing_is_asked_for_in_one_lin
     assert answer(capsys, "plan", "--job", *files, "--gpus", "16", "--cluster", "dgx-a100-80g", "--json").out
 
 
+def test_a_cluster_that_counts_its_gpus_says_the_ranks_that_the_files_leave_open(capsys):
+    files = [str(CASES / "hf_training_arguments.yaml"), str(CASES / "deepspeed_zero2.json")]
+    network = ["--inter", "200Gbps", "--json"]
+
+    told = answer(capsys, "plan", "--job", *files, "--cluster", "16xA100-80G", *network).out
+    given = answer(capsys, "plan", "--job", *files, "--cluster", "16xA100-80G", "--gpus", "16", *network).out
+
+    assert json.loads(told)["predicted"] == json.loads(given)["predicted"]
+    assert "all of --cluster 16xA100-80G" in " ".join(json.loads(told)["job"]["assumed"])
+
+
 def test_validate_puts_a_job_beside_what_was_measured(capsys):
     words = ["validate", "--job", NEMO, "--measured", "3.0", "--cluster", "dgx-h100"]
 

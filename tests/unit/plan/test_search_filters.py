@@ -183,6 +183,23 @@ def test_models_of_transformers_that_nothing_compiles_were_in_no_run_and_have_a_
 
 
 @pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seq_len": 2**19, "global_batch": 8}, "sequences of 524,288: in no measured run; up to 262,144 were"),
+        ({"inter_bytes_per_s": 1.25e9}, "a network of 1.25 Gb/s a GPU: in no measured run; the slowest had 50 Gb/s"),
+        ({}, None),
+    ],
+)
+def test_a_stack_without_runs_is_held_against_the_lengths_and_networks_of_all_runs(changes, told):
+    layout = Layout(dp=2, cp=8, zero=3)
+    case = setting("llama3-8b", "dgx-h100", gpus=16, stack="meshwright", **{"global_batch": 64, **changes})
+    found = performance(case, price_layouts(case, Grid.of([layout])), 0, layout)
+    beyond = [text for text in found.not_modelled if text.startswith(("sequences of", "a network of"))]
+
+    assert beyond == ([told] if told else [])
+
+
+@pytest.mark.parametrize(
     ("model", "changes", "seq_len", "more", "told"),
     [
         ("mixtral-8x7b", {}, 4096, 0.35, "experts of width 14,336: in no measured run; up to 2,880 were"),

@@ -59,12 +59,19 @@ def test_json_has_what_would_fit():
     ("stack", "text", "words"),
     [
         ("since-2024", "tp=8,pp=12,dp=10", "126 layers over 12 stages: the longest, of 11, is priced"),
-        ("meshwright", "tp=8,pp=4,dp=32", "126 layers over 4 stages: cut where that balances their cost"),
+        ("meshwright", "tp=8,pp=4,dp=32", "126 layers over 4 stages: cut where that balances their cost, in turn 1 x 30, 3 x 32"),
     ],
 )
 def test_layers_that_do_not_divide_over_the_stages_are_said(stack, text, words):
     assert words in notes_of_stack(setting("llama3-405b", 1024, stack), Layout.parse(text))
-    assert not any("layers" in note for note in notes_of_stack(setting(stack=stack), Layout.parse("tp=8,pp=8")))
+    assert not any("layers" in note for note in notes_of_stack(setting(stack="since-2024"), Layout.parse("tp=8,pp=8")))
+
+
+def test_a_stack_that_cuts_by_cost_says_its_stages_also_where_the_layers_would_divide():
+    even, by_cost = (notes_of_stack(setting("llama3-70b", 64, s), Layout.parse("tp=8,pp=8")) for s in ("megatron", "meshwright"))
+
+    assert by_cost == ["80 layers over 8 stages: cut where that balances their cost, in turn 1 x 4, 6 x 11, 1 x 10"]
+    assert not even
 
 
 def test_weights_that_travel_in_more_bytes_than_elsewhere_are_said():

@@ -39,8 +39,7 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
     """
     grid, model = Grid.of([layout] * layout.pp), ModelQuantities.of(setting.architecture)
     micro, place = float(setting.global_batch) / (grid.dp * grid.mbs), np.arange(float(layout.pp))
-    output = None if stages else output_cost(coefficients_of(setting), model, grid, float(setting.seq_len))
-    stages = stages or cut_layers(model, layout, output)
+    stages = stages or layers_of_stages(setting, layout)
     layers, dense = _layers(model, layout, stages)
     chunks = None
     if stages and len(stages) == layout.pp * layout.vpp:
@@ -63,6 +62,13 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
         StageMemory(stage=stage, **{name: float(column[stage]) for name, column in columns.items()})
         for stage in range(layout.pp)
     ]
+
+
+def layers_of_stages(setting: Setting, layout: Layout) -> tuple[int, ...]:
+    """Return the layers of each virtual stage that a stack cuts by cost, in the model's order; () for any other."""
+    model, grid = ModelQuantities.of(setting.architecture), Grid.of([layout])
+    output = output_cost(coefficients_of(setting), model, grid, float(setting.seq_len))
+    return cut_layers(model, layout, output)
 
 
 def _layers(model: ModelQuantities, layout: Layout, stages: Sequence[int]) -> tuple[Array, Array]:

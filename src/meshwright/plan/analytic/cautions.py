@@ -132,21 +132,23 @@ def unseen_recipe(precision: str, layout: Layout, *, stack: str, accelerator: st
 
 
 def unseen_length(stack: str, seq_len: int) -> tuple[str, ...]:
-    """Return one sentence where sequences are longer than in any fitted run of a stack that had some."""
-    longest = seen().lengths.get(stack, seq_len)
-    return (f"{LENGTH}{seq_len:,}: {DOUBT} of the stack; up to {longest:,} were",) if seq_len > longest else ()
+    """Return one sentence where sequences are longer than in any fitted run of a stack, or of any if it had none."""
+    lengths = seen().lengths
+    longest, whose = lengths.get(stack) or max(lengths.values()), " of the stack" if stack in lengths else ""
+    return (f"{LENGTH}{seq_len:,}: {DOUBT}{whose}; up to {longest:,} were",) if seq_len > longest else ()
 
 
 def unseen_network(stack: str, network: float) -> tuple[str, ...]:
     """Return one sentence where a GPU has less than half of the slowest network of any fitted run of a stack.
 
-    There traffic decides that was hidden in all of them.
+    There traffic decides that was hidden in all of them. Of a stack without such runs, those of all stacks count.
     """
-    slowest = seen().networks.get(stack, network)
+    networks = seen().networks
+    slowest, whose = networks.get(stack) or min(networks.values()), " of the stack" if stack in networks else ""
     if not 0 < network < slowest / 2.0:
         return ()
     rate, least = format_network_rate(network), format_network_rate(slowest)
-    return (f"a network of {rate} a GPU: {DOUBT} of the stack; the slowest had {least}",)
+    return (f"a network of {rate} a GPU: {DOUBT}{whose}; the slowest had {least}",)
 
 
 def unseen_layers(architecture: Architecture) -> tuple[str, ...]:

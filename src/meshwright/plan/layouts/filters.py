@@ -1,5 +1,6 @@
 """The layouts that a search keeps: what the setting's stack can run, and what `--only` and `--not` leave."""
 
+import itertools
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from ...workload.architecture import Architecture
 from ...workload.conventions import OWN, SINGLE_BYTES, Conventions, conventions_of
 from ...workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts, itself_with, uneven_note
 from ..analytic import Grid, Setting, book
+from ..analytic.by_stage import layers_of_stages
 from ..analytic.coefficients import STRANGERS
 from ..analytic.conditions import kept
 from ..analytic.held_roles import BITS_AND_BYTES
@@ -147,13 +149,15 @@ def _elsewhere(setting: Setting) -> list[str]:
 
 
 def _uneven(setting: Setting, layout: Layout, c: Conventions) -> list[str]:
-    """Return how stages are taken to be cut where layers do not divide over them, of a stack that needs no option."""
+    """Return how stages are cut that do not all have as many layers, of a stack that needs no option for it."""
     layers, slots = setting.architecture.num_hidden_layers, layout.pp * layout.vpp
+    over = f"{counted(layers, 'layer')} over {slots} stages"
+    if c.cut_by_cost and layout.pp > 1:
+        counts = layers_of_stages(setting, layout)
+        each = ", ".join(f"{len(list(same))} x {count}" for count, same in itertools.groupby(counts))
+        return [f"{over}: cut where that balances their cost, in turn {each}"] if len({*counts}) > 1 else []
     if layout.pp == 1 or layers % slots == 0:
         return []
-    over = f"{counted(layers, 'layer')} over {slots} stages"
-    if c.cut_by_cost:
-        return [f"{over}: cut where that balances their cost"]
     return [f"{over}: the longest, of {-(-layers // slots)}, is priced"]
 
 
