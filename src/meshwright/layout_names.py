@@ -72,7 +72,14 @@ ELSEWHERE = {  # values that are priced under another name
     ("schedule", "dualpipe"): "a bidirectional pipeline is not priced; --stack deepseek hides the traffic of experts "
     "behind computation as DualPipe does, and schedule=zb is the nearest to its bubble",
 }
-UNNAMED = {"hsdp": "say dp_replicate=COPIES,dp_shard=RANKS"}  # what is no one key
+ULYSSES = (  # arXiv 2309.14509, section 3.1: heads are shared out over the ranks
+    "Ulysses has no key; cp=N prices a ring, which sends keys and values in place of its all-to-alls and may have more "
+    "ranks than there are heads"
+)
+UNNAMED = {  # what is no one key
+    "hsdp": "say dp_replicate=COPIES,dp_shard=RANKS",
+    **dict.fromkeys(("ulysses", "ulyssesdegree", "ulyssessize", "ulyssessequenceparallelsize"), ULYSSES),
+}
 NEAR = 0.85  # of two names, from which on one is taken for a slip of the other
 OWN_NAME = {name: key for key, names in SAME.items() for name in names}
 

@@ -63,6 +63,18 @@ class Synonyms(click.Choice[str]):
         return super().convert(self._also.get(value, value), param, ctx)
 
 
+class CollectiveName(click.Choice[str]):
+    """A collective, also as other programs write it: "allreduce", "AllGather", "reduce-scatter", "all_reduce_perf"."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the collective that a name means; click's error for one that means none."""
+        return super().convert(self._own_name(value) if isinstance(value, str) else value, param, ctx)
+
+    def _own_name(self, value: str) -> str:
+        plain = re.sub(r"[^a-z]", "", value.lower()).removesuffix("perf").removeprefix("nccl")  # of nccl-tests, NCCL
+        return {name.replace("_", ""): name for name in self.choices}.get(plain, value)
+
+
 SHARE, PART = Amount("share", parse_share), Amount("share", parse_share, min=0, max=1)
 DAYS = Amount("days", parse_days)
 SCALING = Synonyms(("fixed", "grown"), {"strong": "fixed", "weak": "grown"})

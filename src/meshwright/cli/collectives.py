@@ -28,6 +28,7 @@ from ..collectives.sources import named_schedule, read_schedule
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
 from ..units import counted, format_rate, format_time, parse_bytes, parse_latency, parse_rate
+from .amounts import CollectiveName
 from .collectives_nccl import price_like
 from .collectives_trips import round_trips
 from .help_format import Brief, Listing
@@ -38,7 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 COLLECTIVE = click.option(
     "--collective",
-    type=click.Choice(COLLECTIVES),
+    type=CollectiveName(COLLECTIVES),
     metavar="NAME",
     help="Default: all_reduce. `collectives list` has the others.",
 )

@@ -22,7 +22,7 @@ from ..units import (
     parse_share,
     parse_time,
 )
-from .amounts import PART
+from .amounts import PART, CollectiveName
 from .help_format import Brief
 from .named_cluster import named_cluster
 from .options import JobQuestion, SimulateOptions
@@ -61,7 +61,7 @@ OF_STEPS = ("straggler", "layout", "gpus", "global_batch", "seq_len", "stack")
     epilog="Example: meshwright simulate --collective all_reduce --algorithm ring --ranks 64 --bytes 1GiB"
     " --cluster dgx-h100",
 )
-@click.option("--collective", metavar="NAME", type=click.Choice(COLLECTIVES), help="Simulate this collective.")
+@click.option("--collective", metavar="NAME", type=CollectiveName(COLLECTIVES), help="Simulate this collective.")
 @click.option(
     "--algorithm", metavar="NAME", help="ring, rings (through all NICs), hierarchical:ring/ring, FILE.py:FUNCTION."
 )

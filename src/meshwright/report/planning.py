@@ -125,7 +125,7 @@ def host_text(row: PricedLayout) -> str:
     """Return what a layout needs of its host's memory, and whether that is there; "" where it offloads nothing."""
     if not row.on_host:
         return ""
-    return f"; {on_host_text(row.on_host['host_bytes'], row.host_capacity_bytes)}"
+    return f"; {on_host_text(row.on_host['host_bytes'], row.host_capacity_bytes, nvme=row.nvme)}"
 
 
 def show_memory(console: Console, row: PricedLayout) -> None:

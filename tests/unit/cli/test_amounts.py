@@ -6,7 +6,7 @@ import click
 import pytest
 
 from meshwright.cli import run_command
-from meshwright.cli.amounts import DAYS, PART, SECONDS, SHARE, Whole
+from meshwright.cli.amounts import DAYS, PART, SECONDS, SHARE, CollectiveName, Whole
 from meshwright.errors import InputError
 from meshwright.units import parse_days, parse_share
 
@@ -79,3 +79,14 @@ def test_a_command_reads_both_forms_alike(capsys, flag, text, same):
 def test_an_arithmetic_of_weights_says_what_scores_of_attention_add(capsys, seq_len, told):
     assert run_command([*SMALL, "--seq-len", seq_len, "--mfu", "40%"]) == 0
     assert ("with attention's scores" in " ".join(capsys.readouterr().out.split())) == told
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "allreduce", "AllReduce", "all-reduce", "all_reduce_perf", "ncclAllReduce"])
+def test_a_collective_goes_by_the_names_that_other_programs_have_for_it(name):
+    assert CollectiveName(("all_reduce", "reduce")).convert(name, None, None) == "all_reduce"
+
+
+@pytest.mark.parametrize("name", ["allreduced", "all", "perf", ""])
+def test_a_name_that_no_program_has_for_a_collective_is_refused(name):
+    with pytest.raises(click.BadParameter):
+        CollectiveName(("all_reduce", "reduce")).convert(name, None, None)

@@ -4,12 +4,19 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from meshwright.hardware import load_catalogue
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.emit.config import emitted
 from meshwright.jobs.emit.target import EmitTarget
 from meshwright.jobs.gather import gather_sources
 from meshwright.jobs.read import read_job
 from meshwright.layout import Layout
+from meshwright.plan.analytic import Grid, price_layouts
+from meshwright.plan.request import PlanRequest, setting_of
+from meshwright.plan.search.explore import row_of
+from meshwright.report.planning import host_text
 from meshwright.workload.models import load_model
 
 KNOWN = json.loads((Path(__file__).parent / "deepspeed_keys.json").read_text())
@@ -72,3 +79,21 @@ def test_weights_that_go_to_host_memory_without_the_states_leave_the_states_on_t
 
     assert job.layout.offload == "none"
     assert any("offload_param without offload_optimizer: states stay on the GPUs" in text for text in job.ignored)
+
+
+@pytest.mark.parametrize("device", ["cpu", "nvme"])
+def test_states_on_nvme_are_priced_with_the_word_that_a_step_takes_longer_and_against_no_hosts_memory(tmp_path, device):
+    zero = {"stage": 3, "offload_param": {"device": device}, "offload_optimizer": {"device": device}}
+    (tmp_path / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero}))
+    job = read_job([str(tmp_path / "ds.json")], JobOptions(gpus=1, seq_len=2048))
+    request = PlanRequest(
+        model=load_model("llama3-70b"), cluster="1xGH200", gpus=1, global_batch=8, seq_len=2048, stack="deepspeed"
+    )
+    setting = replace(setting_of(request, load_catalogue()), traits=job.traits)
+    layout = Layout(zero=3, recompute="full", offload="parameters")
+    grid = Grid.of([layout])
+    row = row_of(setting, grid, price_layouts(setting, grid), 0)
+
+    told = any("offload to NVMe" in text and "takes longer" in text for text in row.predicted.not_modelled)
+    assert told == ("NVMe" in host_text(row)) == (device == "nvme")
+    assert row.fits == ("fits" if device == "nvme" else "does not fit")  # 1 TiB is more than a GH200's host has

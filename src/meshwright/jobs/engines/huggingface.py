@@ -14,6 +14,7 @@ from ..tuning import BY_ENGINE, read_tuning
 from .huggingface_settings import settings_of
 from .llama_factory import FACTORY_HARMLESS
 from .megatron import set_waits, world_of
+from .megatron_deepspeed import offload_to_nvme
 from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .own_flags import own_checkpoints, own_degrees
 from .swift import SWIFT_HARMLESS, is_swifts
@@ -220,7 +221,7 @@ def _deepspeed(draft: Draft, keys: Keys) -> None:
     if parameters and stage is not None and stage < 3:
         draft.note(f"offload_param has no effect with stage {stage}: it goes with stage 3")
     if "nvme" in {optimizer, parameters}:
-        draft.ignore("offload to NVMe: priced as offload to host memory")
+        offload_to_nvme(draft)
     if parameters and not optimizer and (stage is None or stage == 3):
         draft.offload("none")
         draft.ignore(f"offload_param without offload_optimizer: {PARAMETERS_ALONE}")

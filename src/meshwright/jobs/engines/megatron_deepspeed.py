@@ -33,8 +33,16 @@ def with_deepspeed_file(values: dict[str, Any], origin: dict[str, str], sources:
     places = [str(settings.get(f"zero_optimization.{part}.device")) for part in ("offload_optimizer", "offload_param")]
     if any(place in {"cpu", "nvme"} for place in places) and not values.get("cpu-optimizer"):
         values["cpu-optimizer"], origin["cpu-optimizer"] = True, found.name
+    if "nvme" in places:
+        values["offload-nvme"], origin["offload-nvme"] = True, found.name
     if places[1] in {"cpu", "nvme"}:
         values["offload-param"], origin["offload-param"] = f"{places[1]} (in {found.name})", found.name
+
+
+def offload_to_nvme(draft: Draft) -> None:
+    """Have what DeepSpeed offloads lie on NVMe, whose rates and size no price knows."""
+    draft.traits.append("nvme")
+    draft.ignore("offload to NVMe: priced as offload to the hosts' memory, which is faster")
 
 
 def read_deepspeed(draft: Draft, keys: Keys) -> None:
@@ -42,6 +50,8 @@ def read_deepspeed(draft: Draft, keys: Keys) -> None:
     if not keys.switch("deepspeed", default=False):
         return
     keys.raw("deepspeed-config")
+    if keys.switch("offload-nvme", default=False):
+        offload_to_nvme(draft)
     draft.note("the script runs Megatron-DeepSpeed: read as Megatron, with DeepSpeed's ZeRO stage")
     if draft.switches.get("zero") == 0 and draft.precision == "bf16" and "zero-stage" in keys:
         draft.zero(1)  # deepspeedai/DeepSpeed:deepspeed/runtime/bf16_optimizer.py

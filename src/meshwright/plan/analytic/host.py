@@ -27,6 +27,11 @@ STATES_AWAY = (
     "offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's, whose update has "
     "all cores: OMP_NUM_THREADS is 1 under torchrun where nothing sets it"
 )
+ON_NVME = "nvme"  # trait of a job that offloads there
+NVME = (
+    "offload to NVMe: its rates are not modelled; priced as if all of it lay in the hosts' memory, which is faster: a "
+    "step takes longer than this"
+)
 AWAY = "offload: no run whose activations lie on the host was fitted to; copies go beside computation"
 
 
@@ -50,13 +55,14 @@ class HostFigures(NamedTuple):
     memory_rate: float | None  # of its memory
     memory_bytes: float | None
     like: str = ""  # the node whose processors these are taken to have, where their own memory's rate is not known
+    nvme: bool = False  # what is offloaded lies there, of which nothing is known
 
     def of_gpu(self, used: int, gpus: int) -> HostShare:
         """Return the share of one of the `used` of a node's `gpus`, as fields of `Machine`; assumed if not known."""
         return {
             "host_rate": self.link_rate or ASSUMED_LINK_RATE,
             "host_memory_rate": (self.memory_rate or ASSUMED_MEMORY_RATE * gpus) / used,
-            "host_memory_bytes": self.memory_bytes / used if self.memory_bytes else np.inf,
+            "host_memory_bytes": self.memory_bytes / used if self.memory_bytes and not self.nvme else np.inf,
         }
 
     def doubts(self, stack: str, *, states: bool = True, activations: bool = False) -> tuple[str, ...]:
@@ -73,7 +79,9 @@ class HostFigures(NamedTuple):
             rate = f"{format_rate(self.memory_rate or ASSUMED_MEMORY_RATE)} a {'node' if self.like else 'GPU'}"
             rate += f", of processors as in {self.like}, all of it for this job" if self.like else ""
             told.append(f"offload: the rate of the hosts' memory is not known; assumed {rate}")
-        if not self.memory_bytes:
+        if self.nvme and states:
+            told.append(NVME)
+        elif not self.memory_bytes:
             told.append(
                 "offload: the size of the hosts' memory is not known, and what lies there is not held against it"
             )

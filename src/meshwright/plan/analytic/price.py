@@ -26,7 +26,7 @@ from .factors import adjusted, sensitivity
 from .fits import OVER, MemoryTrust, as_said, fit_verdicts, in_pipelines, memory_trust, surely_over
 from .fitted_range import origin
 from .held_roles import loss_roles, weight_roles
-from .host import HostFigures, are_away
+from .host import ON_NVME, HostFigures, are_away
 from .measured import in_words, with_fits_used, with_switch
 from .memory import MemoryTerms, least_states, peak_memory
 from .optimizers import module_roles, optimizer_roles
@@ -395,7 +395,7 @@ def machine_of(setting: Setting) -> Machine:
         hop_latency_s=fabric.hop_latency_s,
         sides=fabric.sides if fabric.kind == "torus" else (),
         slice_rate=fabric.slice_bytes_per_s or np.inf,
-        **_host(group).of_gpu(used, group.gpus),
+        **_host(group, setting).of_gpu(used, group.gpus),
     )
 
 
@@ -426,11 +426,11 @@ def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:
     by_stack = conventions_of(book().described(setting.stack)).results_away
     said = None if setting.away is None else bool(setting.away)
     away = are_away(said, by_stack, layout.recompute)
-    host = _host(node_group_of(setting.cluster))
+    host = _host(node_group_of(setting.cluster), setting)
     return host.doubts(setting.stack, states=layout.offload != "none", activations=away)
 
 
-def _host(group: NodeGroup) -> HostFigures:
+def _host(group: NodeGroup, setting: Setting) -> HostFigures:
     """Return what is known of a node's host; its memory's rate, if it does not say it, is that of sockets as elsewhere.
 
     A rented part of a node shares its socket's channels with others, and may use what those leave.
@@ -439,7 +439,7 @@ def _host(group: NodeGroup) -> HostFigures:
     found = None if rate else load_catalogue().socket_memory_rate(group.gpu.model)
     if found:
         rate, like = found[0] * group.numa_nodes, found[1]
-    return HostFigures(group.host_bandwidth_bytes_per_s, rate, group.host_memory_bytes, like)
+    return HostFigures(group.host_bandwidth_bytes_per_s, rate, group.host_memory_bytes, like, ON_NVME in setting.traits)
 
 
 def precision_named(text: str, *, flag: str = "--precision") -> str:

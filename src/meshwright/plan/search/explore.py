@@ -21,6 +21,7 @@ from ...units import counted, format_bytes
 from ...workload.conventions import OWN
 from ..analytic import Grid, Setting, StepPrices, book, performance, price_layouts
 from ..analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis, word
+from ..analytic.host import ON_NVME
 from ..analytic.memory import MemoryTerms
 from ..analytic.price import (
     coefficients_of,
@@ -279,6 +280,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
         host_capacity_bytes=float(machine.host_memory_bytes),
+        nvme=ON_NVME in setting.traits,
         memory_band=band,
         memory_band_lacks=lacks,
         memory_otherwise=_with_all_logits(setting, layout, prices, index, band),

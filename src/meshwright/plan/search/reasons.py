@@ -10,6 +10,7 @@ from ...pipelines import broken_rule as schedule_rule
 from ...units import counted, format_bytes, format_time
 from ..analytic import RECOMPUTES, Grid, Setting, StepPrices, price_layouts
 from ..analytic.fits import word
+from ..analytic.host import ON_NVME
 from ..analytic.price import machine_of, verdicts_in
 from ..layouts.legality import divisors
 from .study import MicroBatch, PricedLayout, on_host_text
@@ -95,13 +96,13 @@ def _value(name: str, value: float) -> str:
 
 
 def _memory(setting: Setting, prices: StepPrices, winner: int) -> str:
-    machine, away = machine_of(setting), float(prices.host_bytes[winner])
+    machine, away, on_nvme = machine_of(setting), float(prices.host_bytes[winner]), ON_NVME in setting.traits
     need, have = float(prices.reserved_bytes[winner]), float(machine.memory_bytes)
     names = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "logits_bytes")
     largest = max(names, key=lambda name: float(getattr(prices, name)[winner]))
     part = float(getattr(prices, largest)[winner])
     what = largest.removesuffix("_bytes")
-    host = f", and {on_host_text(away, float(machine.host_memory_bytes))}" if away else ""
+    host = f", and {on_host_text(away, float(machine.host_memory_bytes), nvme=on_nvme)}" if away else ""
     return f"It needs {format_bytes(need)} of {format_bytes(have)}, {format_bytes(part)} of them for {what}{host}."
 
 

@@ -10,8 +10,13 @@ from ...timeline import Performance
 from ...units import counted, format_bytes
 
 
-def on_host_text(needs: float, have: float) -> str:
-    """Return what a GPU needs of its host's memory, beside its share of it in bytes, infinite where nobody knows."""
+def on_host_text(needs: float, have: float, *, nvme: bool = False) -> str:
+    """Return what a GPU needs of its host's memory, beside its share of it in bytes, infinite where nobody knows.
+
+    With `nvme`, of both together, and neither is known.
+    """
+    if nvme:
+        return f"{format_bytes(needs)} a GPU on NVMe or in its host's memory, neither held against what there is"
     told = f"{format_bytes(needs)} a GPU in its host's memory"
     if math.isinf(have):
         return f"{told}, whose size is not known"
@@ -28,6 +33,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     fits: Fits
     capacity_bytes: float  # of one GPU, as the driver shows it
     capacity_source: str = ""
+    nvme: bool = False  # what lies on the host may lie on NVMe
     host_capacity_bytes: float = math.inf  # one GPU's share of its host's memory, where the catalogue knows it
     memory_band: float = 0.0  # relative error that `terms`' bytes are held to lie within
     memory_band_lacks: str = ""  # what was not measured for it
