@@ -115,6 +115,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         latency_s=optional(parse_latency, question.latency, "--latency"),
         measured=(question.own,) if question.own else (),
         lora_rank=job.lora_rank,
+        lora_targets=job.lora_targets,
         optimizer=job.optimizer or ADAMW,
         weights=job.weights,
         loss=job.loss,

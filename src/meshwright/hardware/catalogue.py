@@ -88,9 +88,15 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         theirs, alone = self._with_accelerator_in(plain), self._accelerator_called(plain)
         if theirs and not alone and not any(close == f"did you mean {key}?" for key in theirs):
             part = f"; `--gpus {few[1]}` says how many" if (few := re.match(r"(\d{1,2}) ?[xX*]", name)) else ""
-            kinds = {self.nodes[key].accelerator for key in theirs}  # such as one with 16 and one with 32 GB
-            told = (f"{key} ({self.nodes[key].accelerator})" if len(kinds) > 1 else key for key in theirs)
-            raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(told)}{part}")
+            kinds = dict.fromkeys(
+                self.nodes[key].accelerator for key in theirs
+            )  # such as one with 16 and one with 32 GB
+            told = "; ".join(
+                ", ".join(key for key in theirs if self.nodes[key].accelerator == kind)
+                + f" ({kind})" * (len(kinds) > 1)
+                for kind in kinds
+            )
+            raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {told}{part}")
         if alone := alone or self._accelerator_in(plain):
             joined = self.accelerators[alone].link and not self.accelerators[alone].bridged
             some = "" if joined else f"4x{alone} is a machine of four; "

@@ -16,7 +16,7 @@ from ..layout import Offload, Recompute
 from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
 from ..units import counted
-from ..workload.adapters import ADAPTED, adapter_parameters
+from ..workload.adapters import adapted_matrices, adapted_text, adapter_parameters
 from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
 from .job import Job, JobSplit
@@ -57,7 +57,6 @@ GRAPHED = "a graph's buffers (a few GB, in a pipeline more than 10) and the laun
 # settings of a second model, which the one that is trained learns from
 TEACHER = re.compile(r"(?:^|[._-])teacher(?:[._-]|$)")
 TAUGHT = "a second model runs beside the one that is trained: its weights and its forward pass are not priced"
-NETWORKS = re.compile(r"\ball\b|all-linear|\*|gate_proj|up_proj|down_proj|fc[12]|mlp")  # an adapter's targets
 # recipes of fp8 as engines call them: of one scale for each tensor, and of more
 ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})
 SCALED = {"blockwise": "fp8-block", "block": "fp8-block", "rowwise": "fp8-row", "rowwise_with_gw_hp": "fp8-row"}
@@ -88,7 +87,7 @@ class Draft:
         self.stack = ""  # whose kernels it runs, where its engine does not say that
         self.away: tuple[str, ...] = ()  # activations that lie in the hosts' memory
         self.layers_again = 0  # of each virtual stage, that full recomputation repeats; 0: all
-        self.lora_rank, self.lora_told = 0, ""
+        self.lora_rank, self.lora_told, self.lora_targets = 0, "", ""
         self.savings = Savings()
         self.further: tuple[int, str] = (0, "")  # modules that predict further tokens, trained
         self.vocabulary_guessed = False  # by the class of a tokenizer, which tells no model from another
@@ -200,13 +199,8 @@ class Draft:
     def adapters(self, told: str, rank: int | None, targets: str = "") -> None:
         """Have adapters of a rank trained alone, on what `targets` name; what is not priced as it is, is said."""
         if rank is None:
-            self.ignore(
-                f"{told}: adapters alone are trained, of no rank that is said; priced as training of all weights"
-            )
-            return
-        self.lora_rank, self.lora_told = rank, told
-        if targets and not NETWORKS.search(targets):
-            self.ignore(f"{told} on {targets} alone")
+            self.ignore(f"{told}: adapters alone are trained, of no rank that is said; priced as if all weights were")
+        self.lora_rank, self.lora_told, self.lora_targets = rank or 0, told, targets
 
     def recipe(self, key: str, recipe: str | None) -> None:
         """Take the scales of a recipe of fp8; an unknown one is priced with a scale for each tensor, and said."""
@@ -274,7 +268,7 @@ class Draft:
         global_batch, mbs = self._settle_batch(dp)
         architecture = self._settle_further(self._settle_model())
         self._check_layers(architecture)
-        self._settle_adapters(architecture)
+        matrices = self._settle_adapters(architecture)
         seq_len = self.question.seq_len or self.seq_len
         if self.question.seq_len and self.seq_len and self.question.seq_len != self.seq_len:
             self.assume(f"--seq-len {seq_len} in place of the files' {self.seq_len}")
@@ -297,6 +291,7 @@ class Draft:
             half_sums=self.half_sums,
             stages=self.stages,
             lora_rank=self.lora_rank,
+            lora_targets=matrices,
             **held,
             modules=self.modules,
             results=self.results,
@@ -363,17 +358,21 @@ class Draft:
         elif (dp * self.get("cp")) % copies:
             raise self.refused(f"{self.origin('replicas')} does not divide the {dp} data-parallel ranks")
 
-    def _settle_adapters(self, architecture: Architecture | None) -> None:
-        """Price all weights as trained where the planner has no adapters for a kind of layer."""
+    def _settle_adapters(self, architecture: Architecture | None) -> tuple[str, ...]:
+        """Return the matrices with adapters, () for all; all weights are trained where a layer's are not counted."""
         if not self.lora_rank:
-            return
+            return ()
+        matrices = adapted_matrices(architecture, self.lora_targets)
+        if matrices is None:
+            self.ignore(f"{self.lora_told} on {self.lora_targets} alone")
         try:
             if architecture is not None:
-                adapter_parameters(architecture, self.lora_rank)
-            self.assume(f"{self.lora_told}: {ADAPTED}, of rank {self.lora_rank}")
+                adapter_parameters(architecture, self.lora_rank, matrices or ())
+            self.assume(f"{self.lora_told}: {adapted_text(matrices or ())}, of rank {self.lora_rank}")
         except InputError as error:
-            self.lora_rank = 0
+            self.lora_rank, matrices = 0, ()
             self.ignore(f"{error}; priced as training of all weights")
+        return matrices or ()
 
     def _settle_further(self, architecture: Architecture | None) -> Architecture | None:
         """Return the model with the modules that predict further tokens which the job trains."""

@@ -73,6 +73,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     stages: tuple[Layers, ...] = ()
     stack: str = ""  # whose kernels the job runs, as the planner's --stack; "": its engine's nearest
     lora_rank: Width = 0  # of adapters that alone are trained; 0: all weights are
+    lora_targets: tuple[str, ...] = ()  # kinds of matrices that these are on, as of workload.adapters; (): all
     weights: str = ""  # the type that weights are held in, as the planner's --weights; "": as the engine holds them
     loss: str = ""  # the way to the loss, as --loss; "": as the engine goes
     optimizer: str = ""  # as --optimizer; "": AdamW with moments in the type that the engine gives them

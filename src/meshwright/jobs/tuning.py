@@ -33,6 +33,7 @@ WHOLE = (  # matrices that are trained whole beside adapters
     *("arguments.lora_modules_to_save", "arguments.modules_to_save", "arguments.additional_target"),
     "axolotl.lora_modules_to_save",
 )
+DORA = ("arguments.use_dora", "axolotl.peft_use_dora")  # arXiv 2402.09353: a magnitude beside each adapter
 KIND = "arguments.finetuning_type"
 KINDS = frozenset({"full", "freeze", "lora", "oft"})  # LLaMA-Factory's
 # switches that leave layers or matrices of the decoder as they are, or name the ones that are trained
@@ -74,6 +75,10 @@ def _adapters(draft: Draft, keys: Keys) -> None:
         draft.assume(f"adapters of rank {rank} (the default of {'TRL' if uses_peft else 'LLaMA-Factory'})")
     if whole := keys.find(*WHOLE):
         draft.ignore(f"{keys.told(whole)}: trained whole; their gradients and moments are not priced")
+    if keys.switch(*DORA, default=False):
+        draft.ignore(
+            f"{keys.told(keys.find(*DORA) or DORA[0])}: its magnitudes, one a row of a matrix, and its slower pass are not priced"
+        )
     if mine and "expert" in mine:
         draft.ignore(f"{keys.told(mine)}: adapters of routed experts are not priced")
     named = keys.find("arguments.lora_target_modules", "arguments.lora_target", "axolotl.lora_target_modules")

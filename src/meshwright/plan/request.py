@@ -12,7 +12,7 @@ from ..hardware.arithmetic import dies_told, duplex_trap, share_between_peers, w
 from ..hardware.cards import cards_assumed, gpus_told
 from ..layout import Candidate, Layout, Machines, Plan
 from ..units import counted, format_network_rate, format_rate
-from ..workload.adapters import ADAPTED, adapter_parameters, check_rank
+from ..workload.adapters import adapted_text, adapter_parameters, check_rank
 from ..workload.architecture import Architecture
 from ..workload.conventions import FROZEN_BYTES, OWN, conventions_of
 from ..workload.engines import shares_key_heads
@@ -56,6 +56,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     loss: str = ""  # whole, compiled, half, chunked, fused; "": as the stack does
     imbalance: float = 1.0  # of the rows that reach experts
     lora_rank: int = 0
+    lora_targets: tuple[str, ...] = ()  # kinds of matrices that adapters are on; (): all
     modules: tuple[str, ...] = ()  # that selective recomputation computes again
     recipe: bool = False  # with what the recipes of the stack's newest release switch on for the model
     away: tuple[str, ...] | None = None  # activations in the hosts' memory until backward; None: as the stack does
@@ -74,8 +75,8 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += _beyond_positions(request.model.architecture, seq_len)
     if request.lora_rank:
         check_rank(request.model.architecture, request.lora_rank, where="--lora-rank")
-        trained = adapter_parameters(request.model.architecture, request.lora_rank)
-        assumed += (f"{ADAPTED}: {trained / 1e6:,.4g} M parameters are trained",)
+        trained = adapter_parameters(request.model.architecture, request.lora_rank, request.lora_targets)
+        assumed += (f"{adapted_text(request.lora_targets)}: {trained / 1e6:,.4g} M parameters are trained",)
     assumed += _loss_assumed(request)
     assumed += (UNPACKED,) if request.weights.lower() in FROZEN_BYTES else ()
     assumed += optimizer_assumed(request.optimizer) + _update_assumed(request)
@@ -113,6 +114,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         loss=request.loss,
         imbalance=request.imbalance,
         lora_rank=request.lora_rank,
+        lora_targets=request.lora_targets,
         modules=request.modules,
         traits=traits,
         away=request.away,

@@ -81,7 +81,9 @@ def test_an_arithmetic_of_weights_says_what_scores_of_attention_add(capsys, seq_
     assert ("with attention's scores" in " ".join(capsys.readouterr().out.split())) == told
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "allreduce", "AllReduce", "all-reduce", "all_reduce_perf", "ncclAllReduce"])
+@pytest.mark.parametrize(
+    "name", ["all_reduce", "allreduce", "AllReduce", "all-reduce", "all_reduce_perf", "ncclAllReduce"]
+)
 def test_a_collective_goes_by_the_names_that_other_programs_have_for_it(name):
     assert CollectiveName(("all_reduce", "reduce")).convert(name, None, None) == "all_reduce"
 

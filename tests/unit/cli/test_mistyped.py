@@ -43,7 +43,7 @@ def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
         (["--precision", "fp9"], "did you mean fp8?"),
         (["--cluster", "H100x12"], "of that accelerator: dgx-h100, aws-p5"),
         (["--cluster", "8xA100"], "of that accelerator: dgx-a100"),
-        (["--cluster", "8xV100"], "dgx-1-v100 (v100-16g), dgx-2 (v100-32g)"),
+        (["--cluster", "8xV100"], "dgx-1-v100, aws-p3, oci-gpu3-8 (v100-16g); dgx-2"),
         (["--cluster", "rtx3090"], "4xrtx-3090 is a machine of four"),
         (["--cluster", "h100-96g"], "no node type of the catalogue has the accelerator h100-96g; --hardware FILE"),
         (["--cluster", "dgx-h100,dgx-a100-80g"], "expected one node type; `plan --compare` sets several side by side"),

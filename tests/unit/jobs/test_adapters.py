@@ -57,10 +57,25 @@ def test_adapters_of_no_rank_are_priced_as_all_weights_and_that_is_said(tmp_path
     assert any("adapters alone are trained, of no rank that is said" in said for said in job.ignored)
 
 
-def test_adapters_on_some_matrices_are_named(tmp_path):
-    job = read(tmp_path, "trl.sh", TRL + "--use_peft --lora_target_modules q_proj v_proj")
+@pytest.mark.parametrize(("names", "kinds"), [("q_proj v_proj", ("q", "v")), ("k_proj", ("k",)), ("all-linear", ())])
+def test_adapters_on_some_matrices_are_counted_on_those(tmp_path, names, kinds):
+    job = read(tmp_path, "trl.sh", TRL + f"--use_peft --lora_target_modules {names}")
 
-    assert any(said.startswith("use_peft on") and "q_proj" in said for said in job.ignored)
+    assert job.lora_targets == kinds
+    assert not any(said.startswith("use_peft on") for said in job.ignored)
+
+
+def test_matrices_that_are_not_told_apart_are_named_and_priced_as_all(tmp_path):
+    job = read(tmp_path, "trl.sh", TRL + "--use_peft --lora_target_modules Wqkv")
+
+    assert job.lora_targets == ()
+    assert any(said.startswith("use_peft on") and "Wqkv" in said for said in job.ignored)
+
+
+def test_the_magnitudes_of_dora_are_said_not_to_be_priced(tmp_path):
+    job = read(tmp_path, "factory.yaml", FACTORY + "finetuning_type: lora\nlora_rank: 8\nuse_dora: true\n")
+
+    assert any("use_dora" in said and "magnitudes" in said for said in job.ignored)
 
 
 def test_a_model_with_layers_that_the_planner_adapts_in_no_way_says_so(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.workload.adapters import adapter_parameters, check_rank, trained_share
+from meshwright.workload.adapters import adapted_matrices, adapter_parameters, check_rank, trained_share
 from meshwright.workload.models import load_model
 
 
@@ -36,3 +36,26 @@ def test_a_rank_beyond_the_model_s_width_is_refused():
     check_rank(model, 4096, where="--lora-rank")
     with pytest.raises(InputError, match="--lora-rank: a rank of 4,097: expected at most the model's width, 4,096"):
         check_rank(model, 4097, where="--lora-rank")
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds", "sides"),
+    [
+        ("k_proj,o_proj", ("k", "o"), (4096 + 1024) + (4096 + 4096)),
+        ("['self_attn.q_proj']", ("q",), 4096 + 4096),
+        ("up_proj down_proj", ("down", "up"), 2 * (4096 + 14336)),
+        ("q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj", (), 41_943_040 // (16 * 32)),
+        ("all-linear", (), 41_943_040 // (16 * 32)),
+        ("", (), 41_943_040 // (16 * 32)),
+    ],
+)
+def test_adapters_on_some_matrices_alone_are_counted_on_those(names, kinds, sides):
+    model = load_model("llama3-8b").architecture
+
+    assert adapted_matrices(model, names) == kinds
+    assert adapter_parameters(model, 16, kinds) == 16 * 32 * sides
+
+
+@pytest.mark.parametrize(("model", "names"), [("llama3-8b", "q_proj,Wqkv"), ("deepseek-v2-lite", "q_proj")])
+def test_matrices_that_are_not_told_apart_have_no_count_of_their_own(model, names):
+    assert adapted_matrices(load_model(model).architecture, names) is None

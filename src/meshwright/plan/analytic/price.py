@@ -89,6 +89,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     routed_once: bool | None = None  # rows go once to each node of experts; None: as the stack's dispatcher does it
     imbalance: float = 1.0  # rows of the fullest rank's experts, in those of a rank on average
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
+    lora_targets: tuple[str, ...] = ()  # kinds of matrices that adapters are on; (): all
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the stack's own
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
     away: tuple[str, ...] | None = None  # of recomputed.AWAY, in the hosts' memory until backward; None: the stack's
@@ -238,7 +239,8 @@ def coefficients_of(setting: Setting) -> Coefficients:
     if not setting.lora_rank:
         return c
     model = setting.architecture
-    return replace(c, trained=trained_share(model, setting.lora_rank), base_share=share_in_layers(model))
+    trained = trained_share(model, setting.lora_rank, setting.lora_targets)
+    return replace(c, trained=trained, base_share=share_in_layers(model))
 
 
 def _on_own_links(
@@ -363,7 +365,8 @@ def flops_per_token(setting: Setting) -> float:
     model = setting.architecture
     if not setting.lora_rank:
         return model.model_flops_per_token(setting.seq_len)
-    return adapted_flops_per_token(model, setting.seq_len, adapter_parameters(model, setting.lora_rank))
+    trained = adapter_parameters(model, setting.lora_rank, setting.lora_targets)
+    return adapted_flops_per_token(model, setting.seq_len, trained)
 
 
 def node_group_of(cluster: Cluster) -> NodeGroup:
