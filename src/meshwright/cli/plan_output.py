@@ -84,11 +84,12 @@ def print_answer(
         "predicted": best.predicted,
         "fits": best.fits,
         "memory": best.memory,
-        "stages": memory_of_stages(setting, best.layout),
         "terms": best.terms,
         "alternatives": alternatives(best, others),
     }
-    more = {"training": training} if training is not None else {}
+    more: dict[str, Any] = {"training": training} if training is not None else {}
+    if best.layout.pp > 1:
+        more["stages"] = memory_of_stages(setting, best.layout)
     print_about(setting, answer | more | ({"would_fit": [row.candidate for row in fitting]} if fitting else {}))
 
 

@@ -76,9 +76,8 @@ def _adapters(draft: Draft, keys: Keys) -> None:
     if whole := keys.find(*WHOLE):
         draft.ignore(f"{keys.told(whole)}: trained whole; their gradients and moments are not priced")
     if keys.switch(*DORA, default=False):
-        draft.ignore(
-            f"{keys.told(keys.find(*DORA) or DORA[0])}: its magnitudes, one a row of a matrix, and its slower pass are not priced"
-        )
+        said = keys.told(keys.find(*DORA) or DORA[0])
+        draft.ignore(f"{said}: its magnitudes, one a row of a matrix, and its slower pass are not priced")
     if mine and "expert" in mine:
         draft.ignore(f"{keys.told(mine)}: adapters of routed experts are not priced")
     named = keys.find("arguments.lora_target_modules", "arguments.lora_target", "axolotl.lora_target_modules")

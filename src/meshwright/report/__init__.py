@@ -4,5 +4,5 @@
 - what pages show: `sections`, `figures`, `lanes`, `grid`, `links`, `paths`, `ranks`, `waits`, `run_header`, `curve`,
   `compare`, `blame`, `late_ranks`; `layout_words`, `colours`, `sampling`
 - out: `page` (HTML and JSON), `consoles`, `prose` (sentences on a terminal), `terminal`, `narrow_tables`;
-  `planning`, `job` and `calibration` print for `plan`
+  `planning`, `stages`, `job` and `calibration` print for `plan`
 """

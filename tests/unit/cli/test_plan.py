@@ -41,6 +41,15 @@ def test_the_search_prints_the_ranked_table_with_its_reasons(capsys):
     assert "not modelled:" in text
 
 
+def test_json_of_a_pipeline_has_the_memory_of_each_stage(capsys):
+    words = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "8"]
+
+    assert run_command([*words, "--seq-len", "4096", "--layout", "pp=4,dp=2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+
+    assert [stage["stage"] for stage in document["stages"]] == [0, 1, 2, 3]
+
+
 def test_json_is_layout_predicted_whether_it_fits_and_alternatives(capsys):
     captured = answer(capsys, *SMALL, "--json")
     document = json.loads(captured.out)
