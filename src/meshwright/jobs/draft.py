@@ -19,6 +19,7 @@ from ..units import counted
 from ..workload.adapters import adapted_matrices, adapted_text, adapter_parameters
 from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
+from .adapted import left_out
 from .job import Job, JobSplit
 from .keys import Keys
 from .model_choice import ModelSaid, OwnModel, chosen_model, model_at
@@ -363,8 +364,8 @@ class Draft:
         if not self.lora_rank:
             return ()
         matrices = adapted_matrices(architecture, self.lora_targets)
-        if matrices is None:
-            self.ignore(f"{self.lora_told} on {self.lora_targets} alone")
+        if not matrices and (left := left_out(self.lora_targets)):
+            self.ignore(f"{self.lora_told} on {self.lora_targets} alone: priced as if on {left} too")
         try:
             if architecture is not None:
                 adapter_parameters(architecture, self.lora_rank, matrices or ())

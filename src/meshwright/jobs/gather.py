@@ -31,15 +31,16 @@ from .nearby import nearby
 from .partitions import part_of_gpu
 from .programs import PythonProgram
 from .python.calls import Walk
+from .python.defaults import defaults_of_flags
 from .python.functions import makes_configs
 from .python.script import program_config, trainer_settings
-from .python.static import config_of
+from .python.static import PythonModule, config_of
 from .python.values import PythonCall, flattened
 from .runs import follow_scripts
 from .shell.marks import shown
 from .shell.script import follow
 from .signs import of_document, of_python
-from .sources import Sources, plain_value
+from .sources import Sources, named_arguments, plain_value
 from .unsupported import COMMANDS, WITH_YAML, unread_program, unread_trainer
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
@@ -282,6 +283,11 @@ def _read_python(sources: Sources) -> None:
     walk = Walk(variables=environment | sources.overrides, flags=flags)
     walk.tree = _hydra(program, sources, walk)
     place: dict[str, Any] = {"where": program.name, "path": program.path, "walk": walk}
+    started = launch is not None and program == sources.python_files.started_by(
+        launch.program, sources.written, sources.folder
+    )
+    if started and launch is not None and launch.engine == "huggingface":
+        _take_defaults(program, sources, place)
     if engine == "huggingface":
         _read_trainer(program, sources, place)
     elif engine is not None or launch is None:
@@ -366,6 +372,18 @@ def _hydra(program: PythonProgram, sources: Sources, walk: Walk) -> Callable[[st
         return found
 
     return tree
+
+
+def _take_defaults(program: PythonProgram, sources: Sources, place: dict[str, Any]) -> None:
+    """Add the defaults of the flags that a started program has of its own, below all that is said."""
+    if sources.launch is None:
+        return
+    said = {key.rpartition(".")[2] for one in sources.documents for key in dotted_keys(one.data)}
+    found = defaults_of_flags(PythonModule(program.text, **place), said | named_arguments(sources.launch).keys())
+    if found:
+        sources.documents.insert(0, Document(program.name, "python", found))
+        told = ", ".join(f"{key} {value}" for key, value in found.items())
+        sources.assumed.append(f"{told} (the default of the flag in {program.name})")
 
 
 def _read_trainer(program: PythonProgram, sources: Sources, place: dict[str, Any]) -> None:

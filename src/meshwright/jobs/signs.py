@@ -195,4 +195,5 @@ def kind_of_document(document: Document) -> str | None:
         return "deepspeed"
     if document.keys & ACCELERATE - {"fsdp_config"}:
         return "accelerate"
-    return "arguments" if document.keys & (ARGUMENTS | {"fsdp_config"}) else None
+    of_program = document.kind == "python"  # its TrainingArguments, or defaults of its flags
+    return "arguments" if of_program or document.keys & (ARGUMENTS | {"fsdp_config"}) else None

@@ -6,6 +6,7 @@ import pytest
 
 from meshwright.cli import main
 from meshwright.errors import InputError
+from meshwright.jobs.adapted import left_out
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 
@@ -76,6 +77,25 @@ def test_the_magnitudes_of_dora_are_said_not_to_be_priced(tmp_path):
     job = read(tmp_path, "factory.yaml", FACTORY + "finetuning_type: lora\nlora_rank: 8\nuse_dora: true\n")
 
     assert any("use_dora" in said and "magnitudes" in said for said in job.ignored)
+
+
+@pytest.mark.parametrize(
+    ("targets", "left"),
+    [
+        ("q_proj v_proj", "the keys, outputs of attention and the networks"),
+        ("q_proj v_proj o_proj gate_proj up_proj down_proj", "the keys of attention"),
+        ("q_proj k_proj v_proj o_proj up_proj down_proj", "the gate projections of networks"),
+        ("gate_proj up_proj down_proj", "the queries, keys, values, outputs of attention"),
+        ("q_proj k_proj v_proj o_proj gate_proj up_proj down_proj", ""),
+        ("linear_qkv linear_proj linear_fc1 linear_fc2", ""),
+        ("['q_proj', 'k_proj', 'v_proj', 'output_proj'] and mlp", ""),
+        ("query and key and value and projection and mlp", ""),
+        ("all-linear", ""),
+        ("", ""),
+    ],
+)
+def test_matrices_without_adapters_are_named_though_networks_have_some(targets, left):
+    assert left_out(targets) == left
 
 
 def test_a_model_with_layers_that_the_planner_adapts_in_no_way_says_so(tmp_path):

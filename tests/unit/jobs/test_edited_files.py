@@ -183,3 +183,69 @@ def test_whether_a_file_that_is_not_here_has_a_line_is_taken_so_and_said(tmp_pat
     found = job(tmp_path, "if grep -q sft other.yaml; then SEEN=1; fi\nllamafactory-cli train recipe.yaml\n")
 
     assert any("`grep -q sft other.yaml` succeeds is known only on the machine" in text for text in found.assumed)
+
+
+STATES = '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": true}}'
+TUNED = "deepspeed --num_gpus 8 own.py --deepspeed ds.json --model_name_or_path Qwen/Qwen3-1.7B --block_size 1024"
+TUNED += " --per_device_train_batch_size 2 --gradient_accumulation_steps 1\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "yq -i '.zero_optimization.stage = 1' ds.json",
+        "yq eval -i '.zero_optimization.stage |= 1 | .note = \"a | b\"' ds.json",
+        "N=1 yq -i '.zero_optimization.stage = env(N)' ds.json",
+        "jq '.zero_optimization[\"stage\"]=1 | del(.steps_per_print, .a.b)' ds.json > t.json && mv t.json ds.json",
+        "jq --argjson n 1 '.zero_optimization.stage = $n' ds.json | sponge ds.json",
+        't=$(mktemp)\njq \'. * {"zero_optimization": {"stage": 1}}\' < ds.json > $t\nmv $t ds.json',
+    ],
+)
+def test_keys_that_jq_and_yq_set_are_those_that_are_read(tmp_path, line):
+    (tmp_path / "ds.json").write_text(STATES)
+    (tmp_path / "go.sh").write_text(f"{line}\n{TUNED}")
+
+    for items in ([str(tmp_path / "go.sh")], [str(tmp_path / "go.sh"), str(tmp_path / "ds.json")]):
+        job = read_job(items, JobOptions())
+
+        assert job.layout.zero == 1
+        assert not any("not followed" in told for told in job.assumed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "yq -i '.zero_optimization.stage |= . - 2' ds.json",
+        "jq 'walk(.)' ds.json > t.json && mv t.json ds.json",
+        "jq --arg n $UNKNOWN '.zero_optimization.stage = $m' ds.json > t.json",
+        "perl -pi -e 's/3/1/' ds.json",
+        "crudini --set ds.json zero stage 1",
+        'python3 -c \'import json; d = own("ds.json"); json.dump(d, open("ds.json", "w"))\'',
+        "python - <<EOF\nimport json\njson.dump(own('ds.json'), open('ds.json', 'w'))\nEOF",
+    ],
+)
+def test_a_change_that_is_not_followed_is_said_beside_the_numbers(tmp_path, line):
+    (tmp_path / "ds.json").write_text(STATES)
+    (tmp_path / "go.sh").write_text(f"{line}\n{TUNED}")
+
+    job = read_job([str(tmp_path / "go.sh")], JobOptions())
+
+    assert job.layout.zero == 3
+    assert any("of ds.json is not followed" in told for told in job.assumed)
+
+
+@pytest.mark.parametrize("line", ["jq -r .bf16 ds.json > /dev/null", "jq . ds.json", "python3 -c 'print(\"ds.json\")'"])
+def test_what_only_reads_a_file_is_no_change_of_it(tmp_path, line):
+    (tmp_path / "ds.json").write_text(STATES)
+    (tmp_path / "go.sh").write_text(f"{line}\n{TUNED}")
+
+    assert not any("not followed" in told for told in read_job([str(tmp_path / "go.sh")], JobOptions()).assumed)
+
+
+def test_a_line_that_is_added_to_a_file_at_hand_leaves_the_rest_of_it(tmp_path):
+    (tmp_path / "own.yaml").write_text(RECIPE)
+    (tmp_path / "go.sh").write_text('echo "lora_rank: 24" >> own.yaml\nllamafactory-cli train own.yaml\n')
+
+    job = read_job([str(tmp_path / "go.sh"), str(tmp_path / "own.yaml")], JobOptions(gpus=8))
+
+    assert (job.seq_len, job.global_batch) == (2048, 64)

@@ -14,6 +14,7 @@ from ..objectives import objective_by_name
 from ..own_launchers import COUNTED
 from ..signs import kind_of_document
 from ..sources import CONFIG_SUFFIXES, Sources, named_arguments, plain_value
+from .accelerate_environment import accelerate_variables
 from .llama_factory import second_form_settings
 from .openrlhf import is_supervised, openrlhf_settings
 from .stage_by_name import stage_by_name
@@ -89,9 +90,8 @@ def settings_of(sources: Sources) -> Keys:
         add("arguments", _arguments(launch, {one.name for one in sources.documents}, sources.assumed), launch.where)
     if launch is not None and launch.launcher == "accelerate":
         add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
-    strategy = "" if launch is None else launch.environment.get("FSDP_SHARDING_STRATEGY")  # which Accelerate heeds
-    if launch is not None and strategy and "arguments.fsdp" in values:
-        add("arguments", {"fsdp_config.sharding_strategy": strategy}, f"FSDP_SHARDING_STRATEGY of {launch.where}")
+    if launch is not None:
+        _take_variables(values, origin, launch)
     _named_files(values, origin, add, sources)
     for key in list(values):  # a DeepSpeed configuration inside the arguments
         if key.startswith("arguments.deepspeed."):
@@ -100,6 +100,18 @@ def settings_of(sources: Sources) -> Keys:
         full = full_name(key, values)
         values[full], origin[full] = plain_value(text), "--job"
     return Keys(values, sources.names[0], sources=origin, kinds=True)
+
+
+def _take_variables(values: dict[str, Any], origin: dict[str, str], launch: Launch) -> None:
+    """Add what Accelerate takes from the environment where no file and no word says it."""
+    said = accelerate_variables(launch.environment, launched=launch.launcher == "accelerate")
+    strategy = launch.environment.get("FSDP_SHARDING_STRATEGY")  # which it heeds beside the arguments' `fsdp` too
+    if strategy and "arguments.fsdp" in values:
+        values.pop("arguments.fsdp_config.sharding_strategy", None)
+        said["arguments.fsdp_config.sharding_strategy"] = strategy, "FSDP_SHARDING_STRATEGY"
+    for key, (value, name) in said.items():
+        if key not in values:
+            values[key], origin[key] = value, f"{name} of {launch.where}"
 
 
 def _take_named(sources: Sources, words: Sequence[str], flag: str) -> None:

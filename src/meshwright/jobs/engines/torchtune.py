@@ -125,7 +125,8 @@ def _model(draft: Draft, keys: Keys) -> None:
         rank = 8
         draft.assume("adapters of rank 8 (the default of torchtune)")
     networks = keys.switch("model.apply_lora_to_mlp", default=False)
-    draft.adapters(builder, rank, "mlp" if networks else str(keys.raw("model.lora_attn_modules") or "attention"))
+    attention = str(keys.raw("model.lora_attn_modules") or ("" if networks else "attention"))
+    draft.adapters(builder, rank, f"{attention} and mlp".removeprefix(" and ") if networks else attention)
     if builder.startswith("qlora_") or keys.switch("model.quantize_base", default=False):
         draft.savings.weights = ("nf4-nested", builder)
 

@@ -1,17 +1,32 @@
-"""Files that a script makes of others with sed, cat, cp and envsubst, as far as those are at hand."""
+"""Files that a script makes of others with sed, jq, yq, cat, cp, mv and envsubst, as far as those are at hand."""
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
+from .calls import PYTHON
 from .filters import filtered, sed
 from .marks import reasons, shown, unknown
 from .output import Printing
+from .queries import QUERIES, Query, queried
 from .syntax import Command
 from .words import undivided_text
 
 READERS = frozenset({"cat", "sed", "grep", "head", "tail", "envsubst", "awk", "cut"})
 KEPT = (".yaml", ".yml", ".json", ".toml", ".txt", ".conf", ".cfg", ".env")  # whose text is asked for
+# commands that change files in their place, and the option with which they do where it takes one
+CHANGES = (
+    ("perl", r"-\w*i\S*"),
+    ("ruby", r"-\w*i\S*"),
+    ("awk", r"-i|--include=inplace"),
+    ("gawk", r"-i|--include=inplace"),
+    ("dasel", r"put|delete"),
+    ("crudini", r"--(?:set|del|merge|inplace)"),
+    ("tomlq", r"-\w*i\w*|--in-place"),
+    *((name, r".*") for name in ("ed", "ex", "patch", "toml")),
+)
+NAMES = re.compile(r"[\w./-]{1,200}\.(?:ya?ml|json|toml|conf)\b")
+WRITES = re.compile(r"\bdump\(|\.write\(|write_text\(|safe_dump\(|[\"']w[+t]?[\"']|\bsave\(")
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 
 
@@ -22,8 +37,14 @@ class Editing(Printing):
         """Follow a command that makes a file or prints a part of one; return whether it was one."""
         name = fields[0].rpartition("/")[2]
         target = undivided_text(command.output, self) if command.output else ""
-        if name == "cp":
+        if name in {"cp", "mv"}:
             return self._copied([word for word in fields[1:] if not word.startswith("-")])
+        if name in QUERIES:
+            return self._queried(Query(fields), fields, command, target, assigned)
+        if any(name == own and any(re.fullmatch(how, word) for word in fields[1:]) for own, how in CHANGES):
+            return self._not_followed(fields, command, [word for word in fields[1:] if word.endswith(KEPT)])
+        if PYTHON.match(name) and "-c" in fields[1:-1]:
+            self.rewritten_by(fields[fields.index("-c") + 1], " ".join(fields[:2]), command)
         if name == "sed" and (own := re.fullmatch(r"-i.*|--in-place.*|-[Er]i", next(iter(fields[1:]), ""))):
             return self._changed(own[0], fields[2:], command)
         if name == "grep" and (found := self._held(fields[1:], command, target)) is not None:
@@ -78,8 +99,44 @@ class Editing(Printing):
         text = self._text(paths[0]) if len(paths) == 2 else None
         if text is None:
             return False
-        target = paths[1]
-        return self.keep(text, f"{target}{PurePath(paths[0]).name}" if target.endswith("/") else target)
+        target = f"{paths[1]}{PurePath(paths[0]).name}" if paths[1].endswith("/") else paths[1]
+        return self.keep(text, target)
+
+    def _queried(
+        self, query: Query, fields: Sequence[str], command: Command, target: str, assigned: Mapping[str, str]
+    ) -> bool:
+        """Follow jq or yq: what it sets in a file, or prints of one; return whether that is all that it does."""
+        paths = query.files or ([undivided_text(command.source, self)] if command.source else [])
+        text = self._text(paths[0]) if len(paths) == 1 else None
+        if not (query.in_place or target or self.printed is not None):
+            return False
+
+        def value(name: str) -> str | None:
+            known = assigned.get(name, self.value(name) if name in self.exported else None)
+            return known if isinstance(known, str) else None
+
+        made = None if text is None else queried(query, text, paths[0], value)
+        target = paths[0] if query.in_place and paths else target
+        if made is None:
+            return self._not_followed(fields, command, paths) if target and target != "/dev/null" else False
+        if not target and self.printed is not None:
+            self.printed.append(made)
+            return True
+        return self.keep(made, target)
+
+    def _not_followed(self, fields: Sequence[str], command: Command, paths: Sequence[str]) -> bool:
+        """Say that what a command changes in files at hand is not followed; return whether there are any."""
+        known = [path for path in paths if self._text(path) is not None]
+        if known:
+            told = shown(" ".join(fields))[:60]
+            names = ", ".join(PurePath(shown(path)).name for path in known)
+            self.outcome.assume(f"{self.where} line {command.line}: what `{told}` changes of {names} is not followed")
+        return bool(known)
+
+    def rewritten_by(self, text: str, told: str, command: Command) -> None:
+        """Say where a program in the script itself may write configurations that are at hand, which nobody follows."""
+        if WRITES.search(text):
+            self._not_followed([told], command, list(dict.fromkeys(NAMES.findall(text))))
 
     def _changed(self, flag: str, words: Sequence[str], command: Command) -> bool:
         """Follow `sed -i`: files that it changes in a way that is not followed are named."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from pathlib import PurePath
 
 from ...errors import InputError
 from ..allocation import LSF_NODES
@@ -151,13 +152,16 @@ class Printing(Builtins):
         if not target or re.search(r"^/dev/|\.(sh|sbatch|slurm|batch|job)$", target):
             return False
         files = self.outcome.documents
-        files[target] = files.get(target, "") + text if appends else text
+        before = files.get(target, self.find(target) or "") if appends else ""
+        files[target] = before + text
+        self.outcome.changed.add(PurePath(target).name)
         return True
 
     def teed(self, block: Compound) -> bool:
-        """Keep what a pipe hands to `tee FILE`; return whether it does that."""
+        """Keep what a pipe hands to `tee FILE` or `sponge FILE`; return whether it does that."""
         last = block.parts[-1][0]
-        if len(block.parts) != 2 or not isinstance(last, Command) or not last.words or last.words[0].text != "tee":
+        takes = isinstance(last, Command) and bool(last.words) and last.words[0].text in {"tee", "sponge"}
+        if len(block.parts) != 2 or not takes:
             return False
         words = [value for word in last.words[1:] for value in expand(word.text, self)]
         text = self.output(block.parts[0])

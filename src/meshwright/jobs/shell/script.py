@@ -14,7 +14,7 @@ from ...errors import InputError
 from ..allocation import lsf_directives
 from ..slurm import directives, step_variables
 from .builtins import ASSIGNED
-from .calls import RUN_TRAIN, SHELLS, called_script, handed_variables, inner_script
+from .calls import PYTHON, RUN_TRAIN, SHELLS, called_script, handed_variables, inner_script
 from .conditions import ShellCondition
 from .edited import Editing
 from .marks import is_unknown, reasons, shown
@@ -320,6 +320,8 @@ class _Shell(Editing):
             body = document.text if document.quoted else document_of(document.text, self)
             name = fields[0].rpartition("/")[2] if fields else ""
             target = undivided_text(command.output, self) if command.output else ""
+            if PYTHON.match(name):
+                self.rewritten_by(body, f"{name} <<", command)
             if name == "tee":
                 target = next((word for word in fields[1:] if not word.startswith("-")), "")
             if target and name not in {"", "cat", "tee", *SHELLS}:
