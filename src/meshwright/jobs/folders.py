@@ -1,16 +1,20 @@
 """Folders in place of a file: the one file in it that starts a training, else the one configuration of an engine."""
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import InputError
-from .documents import KINDS
+from .documents import KINDS, Document, kind_of, load_document, read_document
+from .programs import CONFIGURATIONS
+from .signs import kind_of_document, of_document
 from .sources import Sources
 
 SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".pbs", ".oar", ".lsf"})
 SETTINGS = re.compile(r"env_vars(?:\.sh)?|(?:[\w.-]*\.)?env")
 MOST_FILES = 200
+MOST_NAMED = 4  # configurations in a message
 
 
 def is_folder(item: str) -> bool:
@@ -24,6 +28,22 @@ def is_folder(item: str) -> bool:
 def settings_of_folder(folder: str) -> list[str]:
     """Return the files of a folder that hold variables alone, by their names."""
     return [str(path) for path in sorted(Path(folder).iterdir()) if path.is_file() and SETTINGS.fullmatch(path.name)]
+
+
+def configurations_of_folder(folder: Path) -> list[str]:
+    """Return the first configurations of trainings in a folder and those in it, by their paths from there.
+
+    Files of DeepSpeed and of Accelerate, which others name, are none.
+    """
+    found: list[str] = []
+    paths = [path for pattern in ("*", "*/*") for path in sorted(folder.glob(pattern)) if path.suffix in CONFIGURATIONS]
+    for path in paths[:MOST_FILES]:
+        with contextlib.suppress(InputError, OSError):  # broken, too large, or no text: nobody asked for it
+            name, text = read_document(str(path))
+            document = Document(name, kind_of(name, text), load_document(name, text, kind_of(name, text)))
+            if of_document(document) and kind_of_document(document) not in {"deepspeed", "accelerate"}:
+                found.append(path.relative_to(folder).as_posix())
+    return found[:MOST_NAMED]
 
 
 def file_of_folder(folder: str, gather: Callable[[str], Sources], is_engines: Callable[[Sources], bool]) -> str:

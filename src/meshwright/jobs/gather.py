@@ -37,6 +37,7 @@ from .python.script import program_config, trainer_settings
 from .python.static import PythonModule, config_of
 from .python.values import PythonCall, flattened
 from .runs import follow_scripts
+from .shell.calls import APPLIES
 from .shell.marks import shown
 from .shell.script import follow
 from .signs import of_document, of_python
@@ -49,6 +50,7 @@ TRAINING = (
     *((own, "|".join(sorted(then))) for own, then in STARTERS.items()),
     *((own, then) for _, own, then in (*COMMANDS, *WITH_YAML)),
     *((own, "llm") for own in sorted(NEMO)),
+    *((own, rf"(?:-n\s+\S+\s+)?(?:{then})") for own, then in APPLIES.items()),
     *(("tune", "run"), (LITGPT, r"pretrain|finetune\w*"), ("automodel", r"\w+"), (r"python[\d.]*", "-m")),
 )
 # a command line in place of a file: what it starts is a script, a program, a launcher or a training
@@ -91,6 +93,8 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
     if not sources.names:
         raise InputError("--job: expected a file, such as --job train.sh")
     follow_scripts(scripts, sources)
+    if sources.launch is None and sources.applied:
+        _follow_applied(sources)
     if sources.launch is not None:
         sources.launch = on_hosts(sources.launch, sources.hostfiles, sources.folder)
     _read_python(sources)
@@ -189,6 +193,19 @@ def _take_manifest(manifest: LauncherManifest, sources: Sources, scripts: list[t
     if manifest.folder and not PurePath(manifest.folder).is_absolute() and (sources.folder / manifest.folder).is_dir():
         sources.folder = sources.folder / manifest.folder
     scripts += manifest.scripts
+
+
+def _follow_applied(sources: Sources) -> None:
+    """Follow what manifests run that a script hands to a cluster; pods see none of the script's variables."""
+    scripts: list[tuple[str, str]] = []
+    for path, text in sources.applied.items():
+        name = PurePath(shown(path)).name
+        if is_kubernetes(text):
+            _take_manifest(parse_kubernetes(name, text, sources.variables | sources.overrides), sources, scripts)
+        elif (manifest := launcher_manifest(name, text, sources.text_of)) is not None:
+            _take_manifest(manifest, sources, scripts)
+    if scripts:
+        follow_scripts(scripts, sources)
 
 
 def _take_functions(name: str, text: str, path: str, sources: Sources, scripts: list[tuple[str, str]]) -> bool:

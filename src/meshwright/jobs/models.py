@@ -219,10 +219,20 @@ def differences(model: Architecture, published: str, where: str) -> list[str]:
 
 
 def differs_in_sizes(model: Architecture, published: str) -> bool:
-    """Whether a model of the layers, width and heads of a published one is another: two more of its sizes differ."""
+    """Whether a model of the layers, width and heads of a published one is another.
+
+    So it is where two more of its sizes differ, or where the networks of one alone have gates.
+    """
     other = architecture_named(published)
+    if _gated(model) != _gated(other):
+        return True
     unlike = [key for key in (*SHAPE, *COMPARED) if getattr(model, key) != getattr(other, key)]
     return sum(key != "vocab_size" and not _without_effect(key, model, other) for key in unlike) > 1
+
+
+def _gated(model: Architecture) -> bool:
+    """Whether some layer's network has a gate."""
+    return any(run.layer.network is not None and run.layer.network.gated for run in model.runs)
 
 
 def other_sizes(model: Architecture, config: Mapping[str, Any]) -> list[str]:

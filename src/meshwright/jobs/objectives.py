@@ -9,6 +9,7 @@ import re
 from ..units import counted
 from .draft import Draft
 from .keys import Keys
+from .launch import Launch
 from .shell.marks import shown
 from .unsupported import HINT
 
@@ -51,9 +52,19 @@ def compare_answers(draft: Draft, kind: str, told: str) -> None:
         draft.ignore(f"{told} learns from answers that are compared: {AGAIN if draft.lora_rank else COPY}")
 
 
+def named_program(launch: Launch | None) -> str:
+    """Return the name of what a command starts: of TRL's own with the word that says what it learns from."""
+    if launch is None:
+        return ""
+    word = launch.arguments[0] if launch.program == "trl" and launch.arguments else ""
+    return f"trl {word}" if word else launch.program
+
+
 def objective_by_name(program: str) -> str:
     """Return what a program learns from by the words of its name; "" for texts, and where it names several ways."""
     name = shown(program).rpartition("/")[2]
+    if name == "trl reward":
+        return "rm"
     parts = set(re.split(r"[^a-z]+", name.removesuffix(".py").lower()))
     named = sorted(parts & (COMPARED | MADE))
     return "" if not named or parts & SUPERVISED else named[0]

@@ -11,7 +11,7 @@ AXOLOTL_LAUNCHERS = frozenset({ACCELERATE, "torchrun"})
 # options of `accelerate launch` that say how many ranks there are; the value of each is the next word
 COUNTED = frozenset({"num_processes", "num_machines"})
 # what each command is called, and the words of it that start a training
-COMMANDS = {"axolotl": frozenset({"train"}), "trl": frozenset({"sft"})}
+COMMANDS = {"axolotl": frozenset({"train"}), "trl": frozenset({"sft", "dpo", "kto", "reward"})}
 
 
 def own_launcher(command: str, words: Sequence[str]) -> tuple[str, list[str], list[str]] | None:

@@ -1,5 +1,6 @@
 """The engine that files belong to, and the job that its reader makes of them."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 
@@ -28,7 +29,7 @@ from .engines import (
 )
 from .engines.wrappers import unwrap
 from .files.kubernetes import is_kubernetes, jobs_of_manifest
-from .folders import file_of_folder, is_folder, settings_of_folder
+from .folders import configurations_of_folder, file_of_folder, is_folder, settings_of_folder
 from .gather import gather_sources
 from .job import Job
 from .keys import dotted_keys
@@ -37,7 +38,7 @@ from .model_choice import own_model
 from .runs import SeveralTrainings
 from .shell.marks import shown
 from .signs import is_neox_together, of_document, of_python
-from .sources import Sources
+from .sources import Sources, as_given
 from .unsupported import HINT, unread_trainer
 
 READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
@@ -120,7 +121,10 @@ def _job_of(sources: Sources, question: JobOptions) -> Job:
     except InputError as error:
         told = f"{error}{_arguments_asked(sources)}" if NOT_SET in str(error) else str(error)
         raise InputError(f"{told}; {open_places}" if open_places else told) from None
-    return msgspec.structs.replace(job, machines=sources.machine_type, part_of_gpu=sources.part_of_gpu)
+    notes = job.notes
+    if any(re.search(rf"\${name}\b", note) for note in notes for name in sources.arguments):
+        notes = (*notes, *filter(None, [_arguments_asked(sources).removeprefix("; ")]))
+    return msgspec.structs.replace(job, machines=sources.machine_type, part_of_gpu=sources.part_of_gpu, notes=notes)
 
 
 def _launch_of_missing(sources: Sources, engine: str) -> Launch | None:
@@ -155,7 +159,9 @@ def _arguments_asked(sources: Sources) -> str:
     if not sources.arguments or script is None:
         return ""
     wanted = ", ".join(f"${name}" + (f" ({told})" if told else "") for name, told in sorted(sources.arguments.items()))
-    return f'; {script} is not given {wanted}: --job "bash {script} WORD ..." says its arguments'
+    beside = configurations_of_folder(sources.folder)
+    here = f" (configurations here: {', '.join(beside)})" if beside else ""
+    return f'; {script} is not given {wanted}: --job "bash {script} WORD ..." says its arguments{here}'
 
 
 def _only_job(items: Sequence[str], sources: Sources, question: JobOptions) -> Job:
@@ -292,11 +298,16 @@ def reader_name(sources: Sources) -> str:
         raise InputError(f"{own}: starts {trainer} with {shown(name)}, which is not here: give it too")
     if not found and sources.called_missing:
         own, name = sources.names[0], sources.called_missing[0]
-        raise InputError(f"{own}: starts {name}, which is not here: give it too (--job {own} {name})")
+        raise InputError(f"{own}: starts {name}, which is not here: give it too (--job {as_given(own)} {name})")
     if not found and sources.programs:
-        told = ", ".join(sources.programs[:3])
+        told, own = ", ".join(sources.programs[:3]), sources.names[0]
+        files = sources.python_files
+        if any(files.started_by(name, sources.written, sources.folder) for name in sources.programs[:3]):
+            told += ","
+        else:
+            told += f", which is not here (--job {as_given(own)} {sources.programs[0]} gives it too) and is by its name"
         raise InputError(
-            f"{sources.names[0]}: starts {told}, no training of an engine that is known (what a program of one's own "
+            f"{own}: starts {told} no training of an engine that is known (what a program of one's own "
             f"does is said by --model, --layout, --global-batch and --seq-len); expected {EXPECTED}"
         )
     if not found:

@@ -109,6 +109,7 @@ def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None
         outcome = follow(text, where=main, given=sources.overrides, find=find, before=alone, stay=stay)
         owner = owner or _owner(sources, outcome)
         sources.launch = _chosen_training(outcome, main, owner, sources)
+        sources.folder = _folder_of(sources, outcome)
         _keep(outcome, sources)
         _leave_out(_files_of_others(outcome, owner, sources.launch), sources)
     else:
@@ -202,7 +203,15 @@ def _finder(scripts: Sequence[tuple[str, str]], sources: Sources) -> Callable[[s
 
 
 def _owner(sources: Sources, outcome: ScriptOutcome) -> Owner:
-    return sources.python_files.owner(sources.written | outcome.documents, sources.folder, sources.documents)
+    folder = _folder_of(sources, outcome)
+    return sources.python_files.owner(sources.written | outcome.documents, folder, sources.documents)
+
+
+def _folder_of(sources: Sources, outcome: ScriptOutcome) -> Path:
+    """Return the folder in which a script starts its programs: the one that it went into, where that is at hand."""
+    inside = {one.folder for one in outcome.started if programs_of([one]) or starts_all(one)}
+    folder = sources.folder / inside.pop() if len(inside) == 1 else sources.folder
+    return folder if folder.is_dir() else sources.folder
 
 
 def _adopted(runs: _Runs, sources: Sources) -> tuple[str, Owner] | None:
@@ -283,6 +292,7 @@ def _lost(one: Started) -> str:
 def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
     sources.variables |= {key: value for key, value in outcome.variables.items() if isinstance(value, str)}
     sources.written |= outcome.documents
+    sources.applied |= outcome.manifests
     sources.tasks = outcome.tasks or sources.tasks
     sources.arguments |= outcome.arguments
     sources.seen_by_missing |= outcome.seen_by_missing

@@ -38,6 +38,7 @@ class Sources:
     notes: list[str] = field(default_factory=list)
     folder: Path = Path()
     written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
+    applied: dict[str, str] = field(default_factory=dict)  # manifests that a script hands to a cluster
     programs: list[str] = field(default_factory=list)  # that are started and are no engine's that is known
     called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
     seen_by_missing: dict[str, str] = field(default_factory=dict)  # variables that the last of these would see
@@ -110,7 +111,7 @@ class Sources:
         """Return the error for a configuration that a file names and that is not at hand."""
         name = PurePath(shown(path)).name
         own = self.names[0]
-        return InputError(f"{own}: names {name}, which is not here: give it too (--job {own} {name})")
+        return InputError(f"{own}: names {name}, which is not here: give it too (--job {as_given(own)} {name})")
 
     def need(self, what: str) -> InputError:
         """Return the error for settings that a launch line takes from somewhere that is not at hand."""
@@ -140,6 +141,11 @@ class Sources:
             self.names.append(name)
             return found
         return None
+
+
+def as_given(name: str) -> str:
+    """Return the words that give a file or a command line to `--job`."""
+    return '"COMMAND"' if name == "command line" else name
 
 
 def plain_value(text: str) -> Any:

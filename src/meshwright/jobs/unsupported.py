@@ -51,7 +51,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("ms-swift", "swift", r"rlhf"),
     ("Composer", "composer", r"-.*|.*\.py"),
     ("xtuner", "xtuner", r"train"),
-    ("TRL beyond its SFTTrainer", "trl", r"dpo|grpo|kto|orpo|cpo|bco|ppo|rloo|gkd|reward"),
+    ("TRL beyond its SFTTrainer", "trl", r"grpo|orpo|cpo|bco|ppo|rloo|gkd"),
     ("ColossalAI", "colossalai", r"run"),
     ("fairseq2", "fairseq2", r"lm|wav2vec2|asr|mt|hg"),
     ("Oumi", "oumi", r"train|distributed|launch"),
@@ -71,6 +71,7 @@ PYTHON: tuple[tuple[str, str], ...] = (
     ("fairseq2", r"^\s*(?:import|from) fairseq2\b"),
     ("xtuner", r"^\s*(?:import|from) xtuner\b"),
     ("nanochat", r"^\s*(?:import|from) nanochat\b"),
+    ("nanoGPT", r"\bopen\([\"']configurator\.py[\"']\)|^from model import GPTConfig\b"),
     ("InternEvo", r"^\s*(?:import|from) (?:internlm|internevo)\b|^model_type\s*=\s*[\"']INTERN"),
     (
         "TRL beyond its SFTTrainer",

@@ -90,3 +90,23 @@ def test_a_program_of_levanters_that_does_not_train_is_refused(tmp_path):
 
     with pytest.raises(InputError, match=r"levanter\.main\.eval_lm of Levanter is not read"):
         job(tmp_path, {"run.sh": f"{START}\n".replace("train_lm", "eval_lm")})
+
+
+def test_a_tokenizer_at_the_top_says_the_vocabulary_too(tmp_path):
+    text = OWN.replace('data: {tokenizer: meta-llama/Llama-2-7b-hf, cache_dir: "gs://own/cache"}', "tokenizer: gpt2")
+
+    assert job(tmp_path, {"own.yaml": text}, gpus=16).architecture.vocab_size == 50257
+
+
+def test_a_model_with_gates_is_not_taken_for_a_published_one_without(tmp_path):
+    text = (
+        OWN.replace("tokenizer: meta-llama/Llama-2-7b-hf, ", "")
+        .replace("5632", "8192")
+        .replace("heads: 4", "heads: 16")
+    )
+
+    found = job(tmp_path, {"own.yaml": text}, gpus=16)  # layers, width, heads and network's width are pythia-1.4b's
+
+    assert "pythia" not in found.architecture.name
+    assert not any("pythia" in told for told in found.assumed)
+    assert any("vocabulary of 50257: the files do not say it" in told for told in found.assumed)

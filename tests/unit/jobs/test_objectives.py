@@ -97,7 +97,16 @@ def test_answers_of_a_round_that_are_no_whole_groups_are_refused_with_the_produc
 
 def test_another_trainer_behind_trls_command_is_refused_by_name(tmp_path):
     with pytest.raises(InputError, match="this starts TRL beyond its SFTTrainer, which is not read"):
-        job(tmp_path, "run.sh", "trl dpo --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1\n")
+        job(tmp_path, "run.sh", "trl grpo --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1\n")
+
+
+@pytest.mark.parametrize(("word", "sequences", "copied"), [("dpo", 24, True), ("kto", 12, True), ("reward", 24, False)])
+def test_trls_command_says_by_its_word_what_is_learnt_from(tmp_path, word, sequences, copied):
+    words = "--model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 3 --max_length 1024 --num_processes 4"
+    found = job(tmp_path, "run.sh", f"trl {word} {words}\n")
+
+    assert (found.world, found.global_batch) == (4, sequences)
+    assert any("frozen copy" in told for told in found.ignored) == copied
 
 
 @pytest.mark.parametrize("flag", ["--teacher-load", "--export-kd-teacher-load"])

@@ -6,7 +6,7 @@ from ...workload.recomputed import INPUT
 from ..draft import Draft, JobOptions
 from ..job import DEEPSPEED_INSIDE, Job
 from ..keys import Keys
-from ..objectives import read_objective
+from ..objectives import named_program, read_objective
 from ..outside import each_once
 from ..savings import dtype_of
 from ..sources import Sources
@@ -87,7 +87,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _precision(draft, keys)
     _recompute(draft, keys)
     read_tuning(draft, keys, engine)
-    read_objective(draft, keys, "" if sources.launch is None else sources.launch.program)
+    read_objective(draft, keys, named_program(sources.launch))
     return draft.conclude(sources, keys, HARMLESS)
 
 

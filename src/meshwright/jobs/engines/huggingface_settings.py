@@ -10,7 +10,7 @@ from typing import Any
 from ..documents import load_document
 from ..keys import Keys, dotted_keys
 from ..launch import Launch, assignments_of, flags_of
-from ..objectives import objective_by_name
+from ..objectives import named_program, objective_by_name
 from ..own_launchers import COUNTED
 from ..signs import kind_of_document
 from ..sources import CONFIG_SUFFIXES, Sources, named_arguments, plain_value
@@ -219,8 +219,8 @@ def _trainers_defaults(values: dict[str, Any], origin: dict[str, str], sources: 
     found, assumed = llama_factory_settings(own)
     by_name = values.pop("arguments.accelerate_config", None) is not None  # a key that TRL's command alone takes
     if by_name or (sources.launch is not None and is_trls(sources.launch.program)):
-        kind = "" if sources.launch is None else objective_by_name(sources.launch.program)
-        more = trl_settings(own, f"{(kind or 'sft').upper()}Config")
+        kind = objective_by_name(named_program(sources.launch)) or "sft"
+        more = trl_settings(own, "RewardConfig" if kind == "rm" else f"{kind.upper()}Config")
         found, assumed = found | more[0], assumed + more[1]
     sources.assumed += assumed
     for key, value in found.items():

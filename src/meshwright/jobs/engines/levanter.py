@@ -134,7 +134,7 @@ def _model(draft: Draft, keys: Keys) -> None:
         draft.config["tie_word_embeddings"] = True
     else:
         draft.config["tie_word_embeddings"] = bool(keys.switch("model.tie_word_embeddings", default=False))
-    if (known := vocabulary_of(keys.word("data.tokenizer") or "")) is not None:
+    if (known := vocabulary_of(keys.word("data.tokenizer", "tokenizer") or "")) is not None:
         draft.config["vocab_size"], told, sure = known
         draft.vocabulary_guessed = not sure
         draft.assume(f"vocabulary of {known[0]}: {told}")

@@ -311,8 +311,8 @@ def _model(calls: list[PythonCall]) -> str | None:
             while isinstance(first, PythonCall) and first.last in FROM_HUB and first.args and not first.fields:
                 first = first.args[0]
             names.add(first if isinstance(first, str) else None)
-        elif call.last.endswith("Trainer") and isinstance(call.fields.get("model"), str):
-            names.add(call.fields["model"])
+        elif call.last.endswith("Trainer") and isinstance(given := call.fields.get("model", first), str):
+            names.add(given)
     return names.pop() if len(names) == 1 else None
 
 

@@ -19,6 +19,31 @@ WITH_VALUE_OF_MANY = re.compile(r"-[hHlptoexO]$|--(?:hosts?|user|par|timeout|out
 HANDED = re.compile(r"(?:-e|--env|-x)=?|--env=(?P<own>.+)")  # options that hand a variable to what is started
 
 
+APPLIES = {  # commands that hand manifests to a cluster, and the words of theirs that start something
+    **dict.fromkeys(("kubectl", "oc"), r"apply|create|replace"),
+    **{"argo": "submit", "sky": r"launch|exec|jobs", "dstack": "apply"},
+}
+# keys of `tmux send-keys` that are no text; options of tmux and of screen that a word follows
+KEYS = {"Enter": "\n", "C-m": "\n", "C-j": "\n", "KPEnter": "\n", "Space": " ", "C-c": "", "C-l": "", "C-u": ""}
+SESSIONS = frozenset({"new-session", "new", "new-window", "neww", "split-window", "splitw", "respawn-pane"})
+WITH_VALUE_OF_TMUX, WITH_VALUE_OF_SCREEN = re.compile(r"-[A-Za-z]*[cefFNnstxylp]"), re.compile(r"-[A-Za-z]*[cehpsStT]")
+
+
+def takes_manifest(fields: Sequence[str]) -> bool:
+    """Whether a command hands the manifest that it is fed to a cluster: `kubectl apply -f -`."""
+    named = {"-", "-f-", "--filename=-"} & set(fields)
+    return bool(named) and applied(fields) is not None
+
+
+def applied(fields: Sequence[str]) -> list[str] | None:
+    """Return the YAML files that a command hands to a cluster, None for a command that hands it none."""
+    wanted = APPLIES.get(fields[0].rpartition("/")[2]) if fields else None
+    if wanted is None or not any(re.fullmatch(wanted, word) for word in fields[1:]):
+        return None
+    words = [word.removeprefix("--filename=").removeprefix("-f=") for word in fields[1:]]
+    return [word for word in words if word.endswith((".yaml", ".yml"))]
+
+
 def split_words(text: str) -> list[str]:
     """Return the words of a command as written, with their quotes."""
     try:
@@ -50,6 +75,9 @@ def called_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str
 
 def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]] | None:
     """Return the words before `bash -c TEXT NAME WORD ...`, the text and its words; None for other commands."""
+    typed = _in_terminal(fields)
+    if typed is not None:
+        return (), typed, []
     for place, word in enumerate(fields):
         if word.rpartition("/")[2] not in SHELLS:
             continue
@@ -69,6 +97,42 @@ def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]
             before = tuple(fields[:place]) if fields[0].rpartition("/")[2] == "xpk" else ()  # it says the machines
             return (before, text, []) if " " in text else None
     return None
+
+
+def _in_terminal(fields: Sequence[str]) -> str | None:
+    """Return the text that tmux or screen types or runs in a terminal of its own, None for any other command.
+
+    Sources: tmux(1) (send-keys joins its words, keys by their names among them; new-session runs what is left of its
+    words) and screen(1) (`-dm COMMAND WORD ...`, `-X stuff TEXT`).
+    """
+    name, rest = fields[0].rpartition("/")[2], list(fields[1:])
+    if name == "screen" and "stuff" in rest[:-1]:
+        return re.sub(r"\^M|\\(?:n|r|015)", "\n", rest[rest.index("stuff") + 1])
+    if name == "screen" and not any(re.fullmatch(r"-[A-Za-z]*[rRxXQ]|-ls|-list|-wipe", word) for word in rest):
+        return _joined_words(_behind_options(rest, WITH_VALUE_OF_SCREEN)) or None
+    at = next((at for at, word in enumerate(rest) if word in SESSIONS | {"send-keys", "send"}), None)
+    if name != "tmux" or at is None:
+        return None
+    words = _behind_options(rest[at + 1 :], WITH_VALUE_OF_TMUX)
+    if rest[at] in SESSIONS:
+        return _joined_words(words) or None
+    return "".join(KEYS.get(word, word) for word in words)
+
+
+def _joined_words(words: Sequence[str]) -> str:
+    """Return words as one command: a single one is a text for a shell, several are quoted where they must be."""
+    return words[0] if len(words) == 1 else " ".join(re.sub(r".*[\s\"'$;&|<>()].*", _quoted, word) for word in words)
+
+
+def _quoted(match: re.Match[str]) -> str:
+    return shlex.quote(match[0])
+
+
+def _behind_options(words: Sequence[str], with_value: re.Pattern[str]) -> list[str]:
+    place = 0
+    while place < len(words) and words[place].startswith("-"):
+        place += 2 if with_value.fullmatch(words[place]) else 1
+    return list(words[place:])
 
 
 def _on_hosts(fields: Sequence[str]) -> str:

@@ -78,25 +78,25 @@ class Editing(Printing):
     def _read(self, name: str, words: list[str], command: Command) -> tuple[list[str], str | None]:
         """Return a command's words without the files that it reads, and their text; None where one is not at hand."""
         if command.source:
-            return words, self._text(undivided_text(command.source, self))
+            return words, self.file_text(undivided_text(command.source, self))
         files: list[str] = []
         least = 0 if name in {"cat", "envsubst"} or "-e" in words else 1  # the pattern or program stands first
         plain = [word for word in words if not word.startswith("-")]
         while words and len(plain) > least and (words[-1].endswith(KEPT) or name == "cat") and words[-1] == plain[-1]:
             files.insert(0, words.pop())
             plain.pop()
-        texts = [self._text(path) for path in files]
+        texts = [self.file_text(path) for path in files]
         known = [text for text in texts if text is not None]
         return words, "".join(known) if files and len(known) == len(texts) else None
 
-    def _text(self, path: str) -> str | None:
+    def file_text(self, path: str) -> str | None:
         """Return the text of a configuration that a script wrote, or that is at hand."""
         if path in self.outcome.documents:
             return self.outcome.documents[path]
-        return self.find(path) if path.endswith(KEPT) else None
+        return self.at_hand(path) if path.endswith(KEPT) else None
 
     def _copied(self, paths: Sequence[str]) -> bool:
-        text = self._text(paths[0]) if len(paths) == 2 else None
+        text = self.file_text(paths[0]) if len(paths) == 2 else None
         if text is None:
             return False
         target = f"{paths[1]}{PurePath(paths[0]).name}" if paths[1].endswith("/") else paths[1]
@@ -107,7 +107,7 @@ class Editing(Printing):
     ) -> bool:
         """Follow jq or yq: what it sets in a file, or prints of one; return whether that is all that it does."""
         paths = query.files or ([undivided_text(command.source, self)] if command.source else [])
-        text = self._text(paths[0]) if len(paths) == 1 else None
+        text = self.file_text(paths[0]) if len(paths) == 1 else None
         if not (query.in_place or target or self.printed is not None):
             return False
 
@@ -126,7 +126,7 @@ class Editing(Printing):
 
     def _not_followed(self, fields: Sequence[str], command: Command, paths: Sequence[str]) -> bool:
         """Say that what a command changes in files at hand is not followed; return whether there are any."""
-        known = [path for path in paths if self._text(path) is not None]
+        known = [path for path in paths if self.file_text(path) is not None]
         if known:
             told = shown(" ".join(fields))[:60]
             names = ", ".join(PurePath(shown(path)).name for path in known)
@@ -143,7 +143,7 @@ class Editing(Printing):
         more = ["-E"] if re.search("[Er]", flag.removeprefix("-i")) and not flag.startswith("--") else []
         rest = [word for word in words if not (word.endswith(KEPT) and not reasons(word))]
         for path in [word for word in words if word not in rest]:
-            text = self._text(path)
+            text = self.file_text(path)
             made = None if text is None else sed(text, [*more, *rest])
             if made is not None:
                 self.outcome.documents[path] = made

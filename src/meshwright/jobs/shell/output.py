@@ -2,13 +2,14 @@
 
 import contextlib
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from ...errors import InputError
 from ..allocation import LSF_NODES
 from ..arithmetic import NotArithmetic, evaluate
 from .builtins import Builtins
-from .calls import LAUNCHERS, split_words
+from .calls import APPLIES, LAUNCHERS, split_words, takes_manifest
 from .filters import filtered
 from .marks import reasons, unknown
 from .printf import sequence
@@ -44,7 +45,7 @@ COUNTED = (
     ),
     (re.compile(r"scontrol show hostnames?(?: \S+)? ?\| ?wc -l"), "SLURM_NNODES"),
 )
-PLACE = ("where", "code", "arguments", "lines")  # of what is followed: it is as before once a trial is over
+PLACE = ("where", "code", "arguments", "lines", "folder")  # of what is followed: it is as before once a trial is over
 COMPUTED = {"expr", "bc", "seq", "basename", "dirname", "command", "which", "realpath", "readlink", "mktemp"}
 
 
@@ -152,31 +153,43 @@ class Printing(Builtins):
         if not target or re.search(r"^/dev/|\.(sh|sbatch|slurm|batch|job)$", target):
             return False
         files = self.outcome.documents
-        before = files.get(target, self.find(target) or "") if appends else ""
+        before = files.get(target, self.at_hand(target) or "") if appends else ""
         files[target] = before + text
         self.outcome.changed.add(PurePath(target).name)
         return True
 
     def teed(self, block: Compound) -> bool:
-        """Keep what a pipe hands to `tee FILE` or `sponge FILE`; return whether it does that."""
+        """Keep what a pipe hands to `tee FILE`, `sponge FILE` or `kubectl apply -f -`; return whether it does that."""
         last = block.parts[-1][0]
-        takes = isinstance(last, Command) and bool(last.words) and last.words[0].text in {"tee", "sponge"}
-        if len(block.parts) != 2 or not takes:
+        words = list(last.words) if isinstance(last, Command) else []
+        if not words or words[0].text not in {"tee", "sponge", *APPLIES}:
             return False
-        words = [value for word in last.words[1:] for value in expand(word.text, self)]
-        text = self.output(block.parts[0])
-        files = [word for word in words if not word.startswith("-")]
-        kept = [self.keep(text, target, appends="-a" in words) for target in files if text is not None]
+        fields = [value for word in words for value in expand(word.text, self)]
+        if words[0].text in APPLIES and not takes_manifest(fields):
+            return False
+        text = self._through(block.parts[:-1])
+        if text is None:
+            return False
+        if words[0].text in APPLIES:
+            self.outcome.manifests[f"{self.where} line {block.line}"] = text
+            return True
+        files = [word for word in fields[1:] if not word.startswith("-")]
+        kept = [self.keep(text, target, appends="-a" in fields) for target in files]
         return bool(kept) and all(kept)
 
     def filtered_output(self, block: Compound) -> None:
         """Print what a pipe prints, where filters that are followed alone stand in it."""
-        text = self.output(block.parts[0])
-        for part in block.parts[1:]:
-            words = list(part[0].words) if isinstance(part[0], Command) else []
-            fields = [value for word in words for value in expand(word.text, self)]
-            text = None if text is None or reasons(text) else filtered(text, fields)
+        text = self._through(block.parts)
         if text is None:
             self.printed = None
         elif self.printed is not None:
             self.printed.append(text)
+
+    def _through(self, parts: Sequence[Script]) -> str | None:
+        """Return what the last part of a pipe prints, None where another than a filter that is followed is in it."""
+        text = self.output(parts[0])
+        for part in parts[1:]:
+            words = list(part[0].words) if isinstance(part[0], Command) else []
+            fields = [value for word in words for value in expand(word.text, self)]
+            text = None if text is None or reasons(text) else filtered(text, fields)
+        return text

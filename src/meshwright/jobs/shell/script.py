@@ -14,7 +14,16 @@ from ...errors import InputError
 from ..allocation import lsf_directives
 from ..slurm import directives, step_variables
 from .builtins import ASSIGNED
-from .calls import PYTHON, RUN_TRAIN, SHELLS, called_script, handed_variables, inner_script
+from .calls import (
+    PYTHON,
+    RUN_TRAIN,
+    SHELLS,
+    applied,
+    called_script,
+    handed_variables,
+    inner_script,
+    takes_manifest,
+)
 from .conditions import ShellCondition
 from .edited import Editing
 from .marks import is_unknown, reasons, shown
@@ -26,7 +35,7 @@ from .words import arithmetic_value, document_of, expand, undivided_text
 MOST_STEPS = 50_000
 DEEPEST = 30
 QUIET = frozenset({"set", "export", "declare", "local", "readonly", "typeset", "shift", "unset", ":", "true"})
-COMMON = frozenset({"echo", "mkdir", "cd", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
+COMMON = frozenset({"echo", "mkdir", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
 PREFIX = frozenset({"time", "nohup", "exec", "env", "command", "builtin", "sudo"})
 
 
@@ -98,7 +107,7 @@ class _Shell(Editing):
         self._apart(block.parts[0])
 
     def _apart(self, script: Script) -> None:
-        variables, arguments = dict(self.set), list(self.arguments)
+        variables, arguments, folder = dict(self.set), list(self.arguments), self.folder
         try:
             self.script(script)
         except Leave as leave:
@@ -107,7 +116,7 @@ class _Shell(Editing):
         finally:
             self.set.clear()
             self.set.update(variables)
-            self.arguments = arguments
+            self.arguments, self.folder = arguments, folder
 
     def _pipe(self, block: Compound) -> None:
         if self.printed is not None:
@@ -320,6 +329,9 @@ class _Shell(Editing):
             body = document.text if document.quoted else document_of(document.text, self)
             name = fields[0].rpartition("/")[2] if fields else ""
             target = undivided_text(command.output, self) if command.output else ""
+            if takes_manifest(fields):
+                self.outcome.manifests[f"{self.where} line {document.line}"] = body
+                continue
             if PYTHON.match(name):
                 self.rewritten_by(body, f"{name} <<", command)
             if name == "tee":
@@ -356,6 +368,8 @@ class _Shell(Editing):
             self._print(self.printf(fields[1:]) if name == "printf" else echoed(fields[1:]), command)
         elif name == "getopts" and len(fields) > 2:
             self.getopts(fields[1:])
+        elif name in {"cd", "pushd", "popd"}:
+            self.go(name, fields[1:])
         elif name in COMMON:
             pass
         elif name == "eval":
@@ -398,7 +412,7 @@ class _Shell(Editing):
 
     def _source(self, words: list[str]) -> None:
         path = words[0] if words else ""
-        text = self.find(path)
+        text = self.at_hand(path)
         if text is None:
             self.outcome.sourced_missing.append(shown(path))
             return
@@ -421,7 +435,7 @@ class _Shell(Editing):
         name = shown(path).rpartition("/")[2]
         if name in self.following:  # it submits itself again, for when this job has ended
             return
-        text = self.find(path)
+        text = self.at_hand(path)
         if text is None:
             self.outcome.called_missing.append(name)
             seen = {key: value for key, value in self.set.items() if key in self.exported and isinstance(value, str)}
@@ -437,12 +451,13 @@ class _Shell(Editing):
         self.set.update({key: value for key, value in handed.items() if key not in self.given})
         self.exported |= handed.keys()
         self.arguments, self.functions = arguments, {}
-        count = len(self.outcome.started)
+        count, folder = len(self.outcome.started), self.folder
         self.following.append(name)
         try:
             self.enter(text, name)
         finally:
             self.following.pop()
+            self.folder = folder
             self.arguments, self.functions, self.exported = mine, functions, exported
             self.set.clear()
             self.set.update(outer)
@@ -460,6 +475,9 @@ class _Shell(Editing):
         """Note a command; one that hands a text to a shell is followed into that text."""
         if self.edited(fields, command, assigned):
             return
+        for path in applied(fields) or ():
+            if (text := self.file_text(path)) is not None:
+                self.outcome.manifests[path] = text
         inner = inner_script(fields)
         if inner is not None:
             launcher, text, words = inner
@@ -477,13 +495,14 @@ class _Shell(Editing):
             self._put_before(launcher, count)
             return
         called = called_script(fields)
-        if called is not None and not (called[1].endswith(RUN_TRAIN) and self.find(called[1]) is None):
+        if called is not None and not (called[1].endswith(RUN_TRAIN) and self.at_hand(called[1]) is None):
             self._script_called(*called, assigned, fields)
             return
         self.undecided = shown(" ".join(fields))[:60]
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}
         seen = {key: value for key, value in plain.items() if key in self.exported} | assigned
-        self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}, seen))
+        place = (command.line, self.where)
+        self.outcome.started.append(Started(tuple(fields), *place, {**plain, **assigned}, seen, self.folder))
 
 
 def echoed(words: Sequence[str]) -> str:

@@ -1,11 +1,12 @@
 """The state of a shell script that is followed: its findings, and its variables (`words.Variables`)."""
 
+import os.path
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..slurm import ARRAY
-from .marks import shown, unknown
+from .marks import shown, unknown, without_unknown
 from .syntax import Script
 
 # variables whose default changes neither time nor memory: places, names and ports
@@ -32,6 +33,7 @@ class Started:
     where: str
     variables: Mapping[str, str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""  # that the script went into, from where it began; "" where it went nowhere known
     submitted: bool = False  # by a script that was handed to a batch system
 
 
@@ -46,6 +48,7 @@ class ScriptOutcome:
     called_missing: list[str] = field(default_factory=list)
     seen_by_missing: dict[str, str] = field(default_factory=dict)  # variables that the last of these would see
     documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
+    manifests: dict[str, str] = field(default_factory=dict)  # that it hands to a cluster, by file or line
     variables: dict[str, str | list[str]] = field(default_factory=dict)
     tasks: tuple[str, ...] = ()  # where the script asks which task of an array it is: that variable, and its values
     arguments: dict[str, str] = field(default_factory=dict)  # that it reads and is not given, and its words for them
@@ -68,6 +71,8 @@ class ScriptState:
         self.functions: dict[str, Script] = {}
         self.exported: set[str] = set(given)
         self.arguments: list[str] = []
+        self.folder = ""  # that it went into, from where it began
+        self.left: list[str] = []  # folders that `popd` goes back to
         self.steps, self.depth, self.testing = 0, 0, False
         self.status = True  # whether this command succeeded
         self.stay = False
@@ -79,6 +84,27 @@ class ScriptState:
         self.code = 0  # of the command before this one: $?
         self.printed: list[str] | None = None  # what `echo` wrote, while a command's output is asked for
         self.undecided = ""  # what only a machine knows of the condition that was asked last
+
+    def go(self, command: str, words: Sequence[str]) -> None:
+        """Follow `cd`, `pushd` and `popd`; from a place that only the machine knows, the rest of a path is followed."""
+        if command == "popd":
+            self.folder = self.left.pop() if self.left else ""
+            return
+        if command == "pushd":
+            self.left.append(self.folder)
+        path = next((word for word in words if not word.startswith("-")), "")
+        known = without_unknown(path)
+        if known != path or not path or path.startswith(("/", "~")):
+            self.folder = known.strip("/") if known != path else ""
+        else:
+            self.folder = os.path.normpath(os.path.join(self.folder, path))
+        self.folder = "" if self.folder == "." else self.folder
+
+    def at_hand(self, path: str) -> str | None:
+        """Return the text of a file that the script names from the folder that it is in; None where it is not here."""
+        inside = self.folder and not path.startswith("/")
+        found = self.find(f"{self.folder}/{path}") if inside else None
+        return self.find(path) if found is None else found
 
     # --- what expansions ask
 
