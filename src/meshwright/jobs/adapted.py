@@ -17,7 +17,7 @@ PARTS = {name: re.compile(rf"\b{name}_proj") for name in ("gate", "up", "down")}
 NETWORKS = re.compile(r"gate_proj|up_proj|down_proj|fc[12]|mlp|\bw[123]\b|feed_forward|dense_h_to_4h")
 
 
-def left_out(targets: str) -> str:
+def without_adapters(targets: str) -> str:
     """Return what adapters on some matrices leave out, in words; "" where they are on all, or where nobody knows."""
     if not targets or EVERYWHERE.search(targets) or targets == "mlp":  # beside attention's, which are not said
         return ""

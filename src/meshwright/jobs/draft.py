@@ -19,7 +19,7 @@ from ..units import counted
 from ..workload.adapters import adapted_matrices, adapted_text, adapter_parameters
 from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
-from .adapted import left_out
+from .adapted import without_adapters
 from .job import Job, JobSplit
 from .keys import Keys
 from .model_choice import ModelSaid, OwnModel, chosen_model, model_at
@@ -364,7 +364,7 @@ class Draft:
         if not self.lora_rank:
             return ()
         matrices = adapted_matrices(architecture, self.lora_targets)
-        if not matrices and (left := left_out(self.lora_targets)):
+        if not matrices and (left := without_adapters(self.lora_targets)):
             self.ignore(f"{self.lora_told} on {self.lora_targets} alone: priced as if on {left} too")
         try:
             if architecture is not None:

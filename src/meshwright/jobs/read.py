@@ -301,14 +301,12 @@ def reader_name(sources: Sources) -> str:
         raise InputError(f"{own}: starts {name}, which is not here: give it too (--job {as_given(own)} {name})")
     if not found and sources.programs:
         told, own = ", ".join(sources.programs[:3]), sources.names[0]
-        files = sources.python_files
-        if any(files.started_by(name, sources.written, sources.folder) for name in sources.programs[:3]):
-            told += ","
-        else:
-            told += f", which is not here (--job {as_given(own)} {sources.programs[0]} gives it too) and is by its name"
+        files, name = sources.python_files, sources.programs[0]
+        here = any(files.started_by(one, sources.written, sources.folder) for one in sources.programs[:3])
+        gives = "" if here else f"; {name} is not here: --job {as_given(own)} {name} gives it too"
         raise InputError(
-            f"{own}: starts {told} no training of an engine that is known (what a program of one's own "
-            f"does is said by --model, --layout, --global-batch and --seq-len); expected {EXPECTED}"
+            f"{own}: starts {told}, no training of an engine that is known (what a program of one's own "
+            f"does is said by --model, --layout, --global-batch and --seq-len{gives}); expected {EXPECTED}"
         )
     if not found:
         raise InputError(f"{' + '.join(sources.names)}: no engine's configuration is recognised; expected {EXPECTED}")

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.cli import main
 from meshwright.errors import InputError
-from meshwright.jobs.adapted import left_out
+from meshwright.jobs.adapted import without_adapters
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 
@@ -95,7 +95,7 @@ def test_the_magnitudes_of_dora_are_said_not_to_be_priced(tmp_path):
     ],
 )
 def test_matrices_without_adapters_are_named_though_networks_have_some(targets, left):
-    assert left_out(targets) == left
+    assert without_adapters(targets) == left
 
 
 def test_a_model_with_layers_that_the_planner_adapts_in_no_way_says_so(tmp_path):

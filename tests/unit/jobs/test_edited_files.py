@@ -201,7 +201,7 @@ TUNED += " --per_device_train_batch_size 2 --gradient_accumulation_steps 1\n"
         't=$(mktemp)\njq \'. * {"zero_optimization": {"stage": 1}}\' < ds.json > $t\nmv $t ds.json',
     ],
 )
-def test_keys_that_jq_and_yq_set_are_those_that_are_read(tmp_path, line):
+def test_keys_that_jq_and_yq_set_are_read(tmp_path, line):
     (tmp_path / "ds.json").write_text(STATES)
     (tmp_path / "go.sh").write_text(f"{line}\n{TUNED}")
 

@@ -125,7 +125,7 @@ def test_a_missing_file_of_a_command_line_is_asked_for_beside_the_command():
 
 
 def test_a_program_that_is_not_here_is_said_to_be_missing():
-    with pytest.raises(InputError, match=r'starts gone.py, which is not here \(--job "COMMAND" gone.py gives it too\)'):
+    with pytest.raises(InputError, match=r'gone.py is not here: --job "COMMAND" gone.py gives it too'):
         read_job(["torchrun --nproc_per_node 8 gone.py"], JobOptions())
 
 

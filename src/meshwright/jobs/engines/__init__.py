@@ -4,6 +4,6 @@
   `nemo` with `nemo_recipes`, `nemo_rl` (of two engines), `neox`, `nanotron`, `picotron`, `wrappers`
 - torch's own sharding: `torchtitan`, `automodel`, `foundry`, `torchtune`, `litgpt`, `lightning`
 - Hugging Face and DeepSpeed: `huggingface` with `huggingface_settings`, `trainers`, `llama_factory`, `swift`,
-  `own_flags` and `stage_by_name`; `openrlhf` and `verl`
+  `own_flags`, `accelerate_environment` and `stage_by_name`; `openrlhf` and `verl`
 - JAX: `maxtext`, `levanter`
 """

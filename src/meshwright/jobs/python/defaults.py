@@ -24,7 +24,7 @@ PRICED = frozenset(
 
 
 def defaults_of_flags(module: PythonModule, said: Set[str]) -> dict[str, Any]:
-    """Return the defaults of a program's own flags that are priced, without those that are said.
+    """Return the defaults of a program's own flags that are priced, where nothing says them.
 
     Of lengths of a sequence there is one or none: where one is said, or several differ, no default is taken.
     """

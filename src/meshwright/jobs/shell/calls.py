@@ -32,10 +32,10 @@ WITH_VALUE_OF_TMUX, WITH_VALUE_OF_SCREEN = re.compile(r"-[A-Za-z]*[cefFNnstxylp]
 def takes_manifest(fields: Sequence[str]) -> bool:
     """Whether a command hands the manifest that it is fed to a cluster: `kubectl apply -f -`."""
     named = {"-", "-f-", "--filename=-"} & set(fields)
-    return bool(named) and applied(fields) is not None
+    return bool(named) and handed_manifests(fields) is not None
 
 
-def applied(fields: Sequence[str]) -> list[str] | None:
+def handed_manifests(fields: Sequence[str]) -> list[str] | None:
     """Return the YAML files that a command hands to a cluster, None for a command that hands it none."""
     wanted = APPLIES.get(fields[0].rpartition("/")[2]) if fields else None
     if wanted is None or not any(re.fullmatch(wanted, word) for word in fields[1:]):

@@ -18,8 +18,8 @@ from .calls import (
     PYTHON,
     RUN_TRAIN,
     SHELLS,
-    applied,
     called_script,
+    handed_manifests,
     handed_variables,
     inner_script,
     takes_manifest,
@@ -475,7 +475,7 @@ class _Shell(Editing):
         """Note a command; one that hands a text to a shell is followed into that text."""
         if self.edited(fields, command, assigned):
             return
-        for path in applied(fields) or ():
+        for path in handed_manifests(fields) or ():
             if (text := self.file_text(path)) is not None:
                 self.outcome.manifests[path] = text
         inner = inner_script(fields)
