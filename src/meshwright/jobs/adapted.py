@@ -8,9 +8,9 @@ import re
 
 EVERYWHERE = re.compile(r"\ball\b|all-linear|\*")
 ATTENTION = {
-    "queries": re.compile(r"\bq(?:uery)?(?:_proj)?\b|\bq_[ab]_proj|\bwq\b|qkv|query_key_value|c_attn"),
-    "keys": re.compile(r"\bk(?:ey)?(?:_proj)?\b|\bkv_[ab]_proj|\bwk\b|qkv|query_key_value|c_attn"),
-    "values": re.compile(r"\bv(?:alue)?(?:_proj)?\b|\bkv_[ab]_proj|\bwv\b|qkv|query_key_value|c_attn"),
+    "queries": re.compile(r"\b(?:q|query)(?:_proj)?\b|\bq_[ab]_proj|\bwq\b|qkv|query_key_value|c_attn"),
+    "keys": re.compile(r"\b(?:k|key)(?:_proj)?\b|\bkv_[ab]_proj|\bwk\b|qkv|query_key_value|c_attn"),
+    "values": re.compile(r"\b(?:v|value)(?:_proj)?\b|\bkv_[ab]_proj|\bwv\b|qkv|query_key_value|c_attn"),
     "outputs": re.compile(r"\b(?:o|out|output)_proj|\bwo\b|linear_proj|c_proj|\bprojection\b|\bdense\b"),
 }
 PARTS = {name: re.compile(rf"\b{name}_proj") for name in ("gate", "up", "down")}  # of a gated network
