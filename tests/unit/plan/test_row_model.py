@@ -20,7 +20,7 @@ def test_a_model_cut_to_fewer_layers_says_how_many_of_them_have_no_experts():
 
 
 SIZES = {"layers": "2", "hidden": "512", "heads": "8", "seq_len": "128"}
-WHOLE = SIZES | {"vocab": "1000", "kv_heads": "2", "ffn_hidden": "1536", "gated_mlp": "1"}
+WHOLE = SIZES | {"vocab": "1000", "kv_heads": "2", "ffn_hidden": "1536", "gated_mlp": "1", "tied": "0"}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ WHOLE = SIZES | {"vocab": "1000", "kv_heads": "2", "ffn_hidden": "1536", "gated_
         ("kv_heads", "kv_heads 8, as many as heads"),
         ("ffn_hidden", "ffn_hidden 2048, 4 x hidden"),
         ("gated_mlp", "two matrices in the network (gated_mlp 1: three)"),
+        ("tied", "tied 0: the output has weights of its own"),
     ],
 )
 def test_a_size_that_a_row_leaves_out_is_assumed_aloud(left_out, told):

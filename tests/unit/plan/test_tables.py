@@ -149,6 +149,15 @@ def test_a_precision_and_a_size_of_nodes_that_a_row_leaves_out_are_assumed_aloud
     assert not any("precision" in text or "GPUs a node" in text for text in run(tmp_path, said).assumed)
 
 
+def test_sequence_parallelism_that_a_row_leaves_out_is_assumed_aloud_beside_tensor_parallelism(tmp_path):
+    left_out = DENSE | {"seq_parallel": ""}
+    alone = left_out | {"tp": "1", "dp": "64", "pp": "1"}
+
+    assert any(text.startswith("seq_parallel") for text in run(tmp_path, left_out).assumed)
+    for said in (DENSE | {"seq_parallel": "1"}, alone):
+        assert not any(text.startswith("seq_parallel") for text in run(tmp_path, said).assumed)
+
+
 def test_a_line_with_more_cells_than_columns_is_refused(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text("gpu,num_gpus,notes\nH100,8,one,two\n")

@@ -68,6 +68,8 @@ def layout_of(
     ranks = dp * degrees["cp"]
     zero, shard = _sharding(cells, stack, ranks, per_node, assumed)
     sp = flag_of(cells, "seq_parallel", stack.sp) if degrees["tp"] > 1 else 0
+    if degrees["tp"] > 1 and is_empty(cells.get("seq_parallel", "")):
+        assumed.append(f"seq_parallel {sp:g}, as its stack does")
     schedule = schedule_word(cells.get("schedule", "")) or ("interleaved" if degrees["vpp"] > 1 else "1f1b")
     if degrees["pp"] > 1 and is_looped(cells.get("schedule", "")) and is_empty(cells.get("vpp", "")):
         degrees["vpp"] = 2

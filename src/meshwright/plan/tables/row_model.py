@@ -123,7 +123,8 @@ def _with_dense(resized: Architecture, whole: Architecture, dense: int) -> Archi
 def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
     hidden, heads = count_of(cells, "hidden"), count_of(cells, "heads")
     gated = flag_of(cells, "gated_mlp", 0) > 0
-    assumed += _sizes_assumed(cells, hidden, heads)
+    tied = flag_of(cells, "tied", 0 if gated else 1) > 0
+    assumed += _sizes_assumed(cells, hidden, heads, tied=tied)
     config = {
         "vocab_size": count_of(cells, "vocab", 51200),
         "hidden_size": hidden,
@@ -138,13 +139,12 @@ def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
     config |= {key: count_of(cells, column) for column, key in EXPERTS.items() if not is_empty(cells.get(column, ""))}
     if "num_experts" in config and "num_experts_per_tok" not in config:
         raise InputError("top_k: not stated, of a model with experts")
-    tied = flag_of(cells, "tied", 0 if gated else 1) > 0
     name = cells.get("model_name", "")
     found = Architecture.from_sizes({**config, "tie_word_embeddings": tied}, name=name, where="row")
     return _replaced(found, dense_layers=count_of(cells, "dense_layers", 0, least=0))
 
 
-def _sizes_assumed(cells: Cells, hidden: int, heads: int) -> list[str]:
+def _sizes_assumed(cells: Cells, hidden: int, heads: int, *, tied: bool) -> list[str]:
     """Return the sizes of a model that a row leaves out, with what they are taken for."""
     routed = all(not is_empty(cells.get(column, "")) for column in ("experts", "expert_ffn"))
     taken = {
@@ -152,6 +152,7 @@ def _sizes_assumed(cells: Cells, hidden: int, heads: int) -> list[str]:
         "kv_heads": f"kv_heads {heads}, as many as heads" if heads > 1 else "",
         "ffn_hidden": "" if routed else f"ffn_hidden {4 * hidden}, 4 x hidden",
         "gated_mlp": "two matrices in the network (gated_mlp 1: three)",
+        "tied": f"tied {tied:d}: the output {'is the embedding' if tied else 'has weights of its own'}",
     }
     return [told for column, told in taken.items() if told and is_empty(cells.get(column, ""))]
 
