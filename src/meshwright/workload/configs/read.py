@@ -108,7 +108,7 @@ def _read(config: Mapping[str, Any], kind: str, where: str) -> Described:
         return _composite(config, kind, where)
     if kind not in RECIPES:
         return _text_alone(config, kind, where)
-    named = next(iter(config.get("architectures") or []), "AutoModel" if kind in NO_WORDS else "")
+    named = first_class(config) or ("AutoModel" if kind in NO_WORDS else "")
     if by_class(kind, named) is not None:
         return _single(config, kind, where, recipe=by_class(kind, named))
     other = not named.endswith(HEADS) and has_other_output(named, kind)
@@ -118,7 +118,7 @@ def _read(config: Mapping[str, Any], kind: str, where: str) -> Described:
 def _output_of(config: Mapping[str, Any], model: Architecture, where: str) -> tuple[str, ...]:
     """Return which output is counted of an encoder whose file does not name the class that has one."""
     mixers = [mixer for run in model.runs for mixer in run.layer.mixers]
-    named = next(iter(config.get("architectures") or []), "")
+    named = first_class(config)
     if config["model_type"] in OWN:
         return () if named else (UNNAMED.format(first=next(iter(OWN[config["model_type"]]))),)
     if config["model_type"] in NO_WORDS or named in FURTHER.get(config["model_type"], {}):
@@ -218,7 +218,7 @@ def _read_as(config: Mapping[str, Any]) -> str:
     told = without_attention(config)
     if told:
         return told
-    first = next(iter(config.get("architectures") or []), "")
+    first = first_class(config)
     sizes = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}
     for kind in PLAIN_TYPES:
         if first.endswith(ENCODES) or not sizes <= config.keys():
@@ -288,8 +288,8 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
 
 def _is_counted(config: Mapping[str, Any], kind: str) -> bool:
     """Return whether the class of a file, where it names one, has an output that is counted."""
-    named = next(iter(config.get("architectures") or []), None)
-    if named is None or named.endswith(HEADS) or by_class(kind, named) is not None:
+    named = first_class(config)
+    if not named or named.endswith(HEADS) or by_class(kind, named) is not None:
         return True
     return (has_other_output if kind in RECIPES else is_other_of_whole)(named, kind)
 
@@ -326,7 +326,7 @@ def _meant(unknown: list[str], reader: ConfigReader) -> str:
     if not unknown:
         return ""
     same = [key for name, keys in ALIASES.items() if unknown[0] in keys for key in reader.keys(name)]
-    close = same or difflib.get_close_matches(unknown[0], reader.used, n=1, cutoff=0.8)
+    close = same or difflib.get_close_matches(unknown[0], reader.used - {unknown[0]}, n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -367,7 +367,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     text |= dict(filled)
     of_text = text.get("tie_word_embeddings", config_defaults().get(text_kind, {}).get("tie_word_embeddings")) is True
     text["tie_word_embeddings"], tied_as = tied_by(config, composite, kind, of_text=of_text)
-    named = next(iter(config.get("architectures") or []), "")
+    named = first_class(config)
     named = named if is_other_of_whole(named, kind) and not named.endswith(HEADS) else ""
     text |= {key: rest.pop(key) for key in ("num_labels", "id2label") if named and key in rest}
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where, named=named)

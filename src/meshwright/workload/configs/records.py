@@ -19,6 +19,7 @@ OF_TABLES = (
 def _tower(c: ConfigReader, types: int, *, pooled: bool) -> Tower:
     """Return an encoder with tables of words, places and `types` kinds of tokens; `pooled`: with BERT's pooler."""
     c.fixed({"position_embedding_type": "absolute"})
+    c.skip("tie_word_embeddings")  # no output over words is there to be tied
     hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings")
     held = (c.whole("vocab_size") + places + types + 2) * hidden + hidden * pooled
     return Tower(hidden, bert_layers(c), held, places, once=hidden * hidden * pooled)

@@ -385,6 +385,12 @@ def test_an_unknown_type_is_not_compared_with_names_that_are_nothing_like_it():
     assert "a copy of the file with that model_type and its keys is read" in str(told.value)
 
 
+@pytest.mark.parametrize("named", [7, [7], [["LlamaForCausalLM"]], {"0": "LlamaForCausalLM"}])
+def test_an_unknown_type_is_refused_by_its_name_whatever_stands_in_place_of_its_classes(named):
+    with pytest.raises(InputError, match="skyhook is not known"):
+        architecture_of(TEXT | {"model_type": "skyhook", "architectures": named})
+
+
 @pytest.mark.parametrize(("keys", "alike"), [({}, "llama"), ({"num_local_experts": 4}, "mixtral")])
 def test_of_an_unknown_type_it_is_said_which_type_understands_all_of_its_keys(keys, alike):
     config = TEXT | keys | {"model_type": "strange"}
