@@ -4,10 +4,12 @@ import json
 import random
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
 
+from meshwright.backend.group.create import store_of_members
 from meshwright.backend.group.meeting import meet_ranks
 from meshwright.errors import InputError
 from tests.unit.backend.meetings import new_store, on_ranks
@@ -115,3 +117,16 @@ def test_a_rank_that_stays_away_is_named():
 
     with pytest.raises(TimeoutError, match=r"ranks 1 of the group did not come within 0.2 s"):
         meet_ranks(store, 0, 2, str, count)
+
+
+def test_groups_of_other_members_meet_apart_though_torch_calls_them_by_one_name():
+    store = new_store()
+
+    def come(rank):
+        pair = [rank - rank % 2, rank - rank % 2 + 1]
+        own = store_of_members(SimpleNamespace(store=store, global_ranks_in_group=pair))
+        meeting = meet_ranks(own, rank % 2, 2, lambda: f"I am {rank}", count)
+        return meeting.said, meeting.gather("more", str(rank))
+
+    pairs = [(["I am 0", "I am 1"], ["0", "1"]), (["I am 2", "I am 3"], ["2", "3"])]
+    assert on_ranks(4, come) == [pairs[0]] * 2 + [pairs[1]] * 2

@@ -1,11 +1,12 @@
 """Make a process group: find the ranks' hosts and choose what moves the bytes between them."""
 
+import hashlib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from ...device import accelerator_type, native_backend
 from ...errors import InputError
@@ -39,7 +40,7 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
     the user's `pg_options`, GroupOptions or None. What is wrong on one rank is raised on all, but for a rank that is
     none of the group's, for which nobody waits: ArgumentError at once.
     """
-    store, rank, size = request.store, request.group_rank, request.group_size
+    store, rank, size = store_of_members(request), request.group_rank, request.group_size
     if not 0 <= rank < size:
         raise ArgumentError(f"rank {rank} of {size}: expected 0 to {size - 1} (RANK and WORLD_SIZE, or the call)")
     timeout_s = request.timeout.total_seconds()
@@ -67,6 +68,19 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
         group = MeshwrightGroup(own_store, rank, size, timeout_s, engine)
     group.make = lambda store, rank, size, timeout: make_group(store, rank, size, timeout, options)
     return group
+
+
+def store_of_members(request: Any) -> Store:
+    """Return the store of a group, with keys that no group of other members has.
+
+    torch numbers groups as each rank makes them: where the halves of a job each divide themselves (`new_subgroups` of a
+    group), groups of other members have one name at a time, and would read and delete what the others say.
+    """
+    store: Store = request.store
+    members = getattr(request, "global_ranks_in_group", None)
+    if not members:  # all ranks, or a group made past torch.distributed
+        return store
+    return PrefixStore(hashlib.sha256(str([*members]).encode()).hexdigest()[:16], store)
 
 
 def make_group(store: Store, rank: int, size: int, timeout: timedelta, options: object = None) -> MeshwrightGroup:
