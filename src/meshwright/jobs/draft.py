@@ -363,17 +363,17 @@ class Draft:
         """Return the matrices with adapters, () for all; all weights are trained where a layer's are not counted."""
         if not self.lora_rank:
             return ()
-        matrices = adapted_matrices(architecture, self.lora_targets)
+        matrices = adapted_matrices(architecture, self.lora_targets) or ()
         if not matrices and (left := without_adapters(self.lora_targets)):
             self.ignore(f"{self.lora_told} on {self.lora_targets} alone: priced as if on {left} too")
         try:
             if architecture is not None:
-                adapter_parameters(architecture, self.lora_rank, matrices or ())
-            self.assume(f"{self.lora_told}: {adapted_text(matrices or ())}, of rank {self.lora_rank}")
+                adapter_parameters(architecture, self.lora_rank, matrices)
+            self.assume(f"{self.lora_told}: {adapted_text(matrices)}, of rank {self.lora_rank}")
         except InputError as error:
             self.lora_rank, matrices = 0, ()
             self.ignore(f"{error}; priced as training of all weights")
-        return matrices or ()
+        return matrices
 
     def _settle_further(self, architecture: Architecture | None) -> Architecture | None:
         """Return the model with the modules that predict further tokens which the job trains."""

@@ -24,6 +24,7 @@ MOST_BYTES = 2**30  # of all that is unpacked
 MOST_MEMBERS = 20_000
 _SUFFIX = re.compile(r"\.(?:zip|tar|tgz|tbz2|txz|tar\.(?:gz|bz2|xz))$", re.IGNORECASE)
 _CHUNK_BYTES = 2**20
+# what readers raise of a damaged archive; zipfile's NotImplementedError is of a packing that it does not know
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError)
 
 

@@ -118,9 +118,9 @@ def test_a_folder_of_runs_is_not_taken_for_ranks_of_one_job(capsys, tmp_path):
 
 
 def test_runs_deeper_in_a_folder_are_not_taken_for_ranks_of_one_job(capsys, tmp_path):
-    shutil.copytree(DATA / "t16_tb", tmp_path / "work" / "runs" / "one")
-    (tmp_path / "work" / "runs" / "one" / "plan.json").write_text("{}")
+    shutil.copytree(DATA / "t16_tb", tmp_path / "project" / "runs" / "one")
+    (tmp_path / "project" / "runs" / "one" / "plan.json").write_text("{}")
 
-    code, printed = report(capsys, tmp_path / "work")
+    code, printed = report(capsys, tmp_path / "project")
 
-    assert (code, printed.err.partition("; ")[2]) == (2, f"expected one of them: {tmp_path}/work/runs/one\n")
+    assert (code, printed.err.partition("; ")[2]) == (2, f"expected one of them: {tmp_path}/project/runs/one\n")

@@ -2,6 +2,9 @@
 
 import ast
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import InputError
 
 CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
 FIELDS = frozenset({"vars", "asdict", "dataclasses.asdict"})  # that return the fields of a record as a mapping
@@ -57,3 +60,17 @@ def copied_fields(node: ast.DictComp) -> ast.expr | None:
     if len(node.generators) > 1 or rule.ifs or not over or not takes or not isinstance(value, ast.Call):
         return None
     return value.args[0] if ast.unparse(value.args[1]) == ast.unparse(node.key) else None
+
+
+def given_arguments(node: ast.FunctionDef, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return values for the parameters of a function; InputError naming those without a default that are not given."""
+    spec = node.args
+    plain = [*spec.posonlyargs, *spec.args]
+    needed = [one.arg for one in plain[: len(plain) - len(spec.defaults)]]
+    needed += [one.arg for one, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is None]
+    if missing := [name for name in needed if name not in given]:
+        told = ", ".join(missing)
+        raise InputError(
+            f"{where}: {node.name}: takes {told} without a default: say {missing[0]}=VALUE beside the file"
+        )
+    return {one.arg: given[one.arg] for one in [*plain, *spec.kwonlyargs] if one.arg in given}

@@ -26,7 +26,7 @@ from .calls import (
     text_method,
     variable,
 )
-from .functions import FIELDS, copied_fields, returns_config, runs_among, whole_call
+from .functions import FIELDS, copied_fields, given_arguments, returns_config, runs_among, whole_call
 from .imports import imports_of, module_file, parsed
 from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, record_of
 
@@ -63,24 +63,10 @@ def config_of(
             node = module.functions.get(own)
             if node is None:
                 return name, module.constant(own)
-            return name, module.call(node, [], _arguments(node, given or {}, where))
+            return name, module.call(node, [], given_arguments(node, given or {}, where))
     except RecursionError:
         raise InputError(f"{where}: {name}: nested too deeply") from None
     raise InputError(f"{where}: no function {name!r} (there are: {', '.join(reader.configs()) or 'none'})")
-
-
-def _arguments(node: ast.FunctionDef, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return values for the parameters of a function; InputError naming those without a default that are not given."""
-    spec = node.args
-    plain = [*spec.posonlyargs, *spec.args]
-    needed = [one.arg for one in plain[: len(plain) - len(spec.defaults)]]
-    needed += [one.arg for one, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is None]
-    if missing := [name for name in needed if name not in given]:
-        told = ", ".join(missing)
-        raise InputError(
-            f"{where}: {node.name}: takes {told} without a default: say {missing[0]}=VALUE beside the file"
-        )
-    return {one.arg: given[one.arg] for one in [*plain, *spec.kwonlyargs] if one.arg in given}
 
 
 class PythonModule:

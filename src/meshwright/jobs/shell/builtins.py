@@ -1,8 +1,9 @@
-"""The shell's own commands that change its variables: declare, local, unset, set, read, printf, getopts."""
+"""The shell's own commands: declare, local, unset, set, read, printf, getopts, test."""
 
 import re
 from collections.abc import Mapping
 
+from .conditions import ShellCondition
 from .marks import reasons, unknown
 from .printf import printed
 from .state import ScriptState
@@ -17,6 +18,25 @@ DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
 class Builtins(ScriptState):
     """Commands that change nothing but the shell itself."""
+
+    def tested(self, word: str) -> str:
+        """Return a word that is compared: variables that are not set are empty."""
+        outer, self.testing = self.testing, True
+        try:
+            return undivided_text(word, self)
+        finally:
+            self.testing = outer
+
+    def test(self, words: list[str], line: int) -> bool:
+        """Return whether a condition holds; where only a machine knows, it does not, and that is assumed."""
+        condition = ShellCondition(self, [word for word in words if word])
+        found = condition.either()
+        if condition.of_gpus:
+            self.outcome.assume(f"{self.where} line {line}: more than one GPU ({condition.of_gpus})")
+        if found is None:
+            self.undecided = plain = " ".join(words)
+            self.outcome.assume(f"{self.where} line {line}: [ {plain} ] is known only on the machine, taken as false")
+        return bool(found)
 
     def assignment(self, token: Token, assigned: dict[str, str], *, alone: bool, whole: bool = False) -> None:
         """Set what NAME=VALUE says; into `assigned` where it may hold for one command alone. `whole`: as a number."""

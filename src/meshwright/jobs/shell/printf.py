@@ -93,3 +93,9 @@ def sequence(words: Sequence[str]) -> str | None:
         return None
     wide = max(map(len, found), default=0) if alike else 0
     return between.join(one.zfill(wide) for one in found)
+
+
+def echoed(words: Sequence[str]) -> str:
+    """Return what `echo` prints."""
+    end = "" if "-n" in words[:1] else "\n"
+    return " ".join(word for word in words if word not in {"-n", "-e"}) + end

@@ -24,9 +24,9 @@ from .calls import (
     inner_script,
     takes_manifest,
 )
-from .conditions import ShellCondition
 from .edited import Editing
 from .marks import is_unknown, reasons, shown
+from .printf import echoed
 from .state import Leave, ScriptOutcome, Started
 from .submitted import SUBMITS, pbs_directives, submitted
 from .syntax import Command, Compound, Script, Token, parse_script
@@ -270,14 +270,6 @@ class _Shell(Editing):
         self.assign(name, arithmetic_value(right if operator == "=" else f"{now}{operator[0]}({right})", self))
         self.status = True
 
-    def tested(self, word: str) -> str:
-        """Return a word that is compared: variables that are not set are empty."""
-        outer, self.testing = self.testing, True
-        try:
-            return undivided_text(word, self)
-        finally:
-            self.testing = outer
-
     def holds(self, condition: Script) -> bool:
         self.status, self.undecided = True, ""
         self.script(condition)
@@ -286,17 +278,6 @@ class _Shell(Editing):
                 f"{self.where}: whether `{self.undecided}` succeeds is known only on the machine: taken so"
             )
         return self.status
-
-    def test(self, words: list[str], line: int) -> bool:
-        """Return whether a condition holds; where only a machine knows, it does not, and that is assumed."""
-        condition = ShellCondition(self, [word for word in words if word])
-        found = condition.either()
-        if condition.of_gpus:
-            self.outcome.assume(f"{self.where} line {line}: more than one GPU ({condition.of_gpus})")
-        if found is None:
-            self.undecided = plain = " ".join(words)
-            self.outcome.assume(f"{self.where} line {line}: [ {plain} ] is known only on the machine, taken as false")
-        return bool(found)
 
     def command(self, command: Command) -> None:
         words = list(command.words)
@@ -503,12 +484,6 @@ class _Shell(Editing):
         seen = {key: value for key, value in plain.items() if key in self.exported} | assigned
         place = (command.line, self.where)
         self.outcome.started.append(Started(tuple(fields), *place, {**plain, **assigned}, seen, self.folder))
-
-
-def echoed(words: Sequence[str]) -> str:
-    """Return what `echo` prints."""
-    end = "" if "-n" in words[:1] else "\n"
-    return " ".join(word for word in words if word not in {"-n", "-e"}) + end
 
 
 def _prints(script: Script) -> bool:
