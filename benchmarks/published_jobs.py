@@ -9,8 +9,8 @@ import msgspec
 
 from benchmarks.result import GENERATED, banner
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import HELD, Job
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.workload.engines import ENGINES, applicable, fact_sources
 from meshwright.workload.models import load_model

@@ -16,7 +16,7 @@ from meshwright.collectives.msccl.trip import round_trip
 from meshwright.collectives.sources import read_schedule
 from meshwright.files import read_struct
 from meshwright.hardware import load_catalogue
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Plan
 from meshwright.plan.analytic.coefficients import book

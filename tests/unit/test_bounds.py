@@ -19,7 +19,7 @@ from meshwright.collectives.sources import read_schedule
 from meshwright.errors import InputError, one_line
 from meshwright.files import convert, parse_json, parse_toml, read_bytes
 from meshwright.hardware import load_catalogue
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Layout
 from meshwright.postmortem.inputs import examine_files

@@ -9,7 +9,7 @@ import pytest
 from meshwright.cluster.dumps import load_dump
 from meshwright.errors import MOST_CHARACTERS, InputError, one_line
 from meshwright.hardware import load_catalogue
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.plan.analytic.calibration import read_calibration
 from meshwright.postmortem.inputs import examine_files

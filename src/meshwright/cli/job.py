@@ -46,8 +46,8 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
     """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
     from msgspec.structs import replace
 
-    from ..jobs.draft import JobOptions
     from ..jobs.job import WHY, missing
+    from ..jobs.options import JobOptions
     from ..jobs.read import read_job
     from ..workload.models import load_model
 

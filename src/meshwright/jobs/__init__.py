@@ -2,7 +2,7 @@
 
 The way of a file: `gather` (its kind) -> `runs` (its scripts) -> `sources` (its documents, command and overrides) ->
 `read` (whose it is, by its `signs`, or `unsupported`) -> a reader of `engines` -> `draft` (arithmetic that all engines
-share) -> `job`.
+share, under the `options` of the command line) -> `job`.
 
 - `shell`, `python`: scripts and programs, read and never run; `programs` finds the file that a command starts
 - `files` in which commands and configurations stand; `documents`, `interpolation`, `keys` of YAML, JSON and TOML

@@ -24,6 +24,7 @@ from .job import Job, JobSplit
 from .keys import Keys
 from .model_choice import ModelSaid, OwnModel, chosen_model, model_at
 from .models import architecture_named, catalogue_name, changed, other_sizes
+from .options import JobOptions
 from .refusals import RECIPES, UNEVEN, impossible
 from .savings import Savings, settled
 from .shell.marks import shown
@@ -31,23 +32,6 @@ from .sources import Sources
 
 MOST_STAGES = 4096  # of a pipeline, and on one rank of it: more than any model has layers
 SPLIT = ("tp", "pp", "cp")
-
-
-class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the command line; each takes precedence over the files and is said."""
-
-    gpus: int | None = None
-    model: str | None = None  # name of the catalogue or file
-    architecture: Architecture | None = None
-    global_batch: int | None = None
-    seq_len: int | None = None
-    precision: str | None = None
-    weights: str | None = None
-    loss: str | None = None
-    mtp_layers: int | None = None  # modules that predict further tokens, trained
-    gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
-    own: OwnModel | None = None  # the config.json of a model among the files
-    folder: str = ""  # of the job's first file, from which its paths start
 
 
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node

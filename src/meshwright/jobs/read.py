@@ -8,7 +8,6 @@ import msgspec
 
 from ..errors import InputError
 from .documents import read_document
-from .draft import JobOptions
 from .engines import (
     automodel,
     bridge,
@@ -35,6 +34,7 @@ from .job import Job
 from .keys import dotted_keys
 from .launch import STARTERS, Launch, of_environment
 from .model_choice import own_model
+from .options import JobOptions
 from .runs import SeveralTrainings
 from .shell.marks import shown
 from .signs import is_neox_together, of_document, of_python

@@ -7,7 +7,7 @@ import pytest
 from meshwright.cli import main
 from meshwright.errors import InputError
 from meshwright.jobs.adapted import without_adapters
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 TRL = "accelerate launch --num_processes 8 sft.py --model_name_or_path meta-llama/Llama-3.1-8B --bf16 true "

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.published_jobs import renderings
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 PIECES = (

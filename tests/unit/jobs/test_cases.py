@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 CASES = Path(__file__).parent / "cases"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.jobs.shell.filters import filtered
 from meshwright.jobs.shell.script import follow

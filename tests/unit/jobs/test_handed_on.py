@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.jobs.shell.script import follow
 from tests.unit.jobs.test_strangers import job

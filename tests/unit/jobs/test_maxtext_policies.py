@@ -5,7 +5,7 @@ import json
 import pytest
 
 from meshwright.cli import run_command
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 BASE = "model_name: llama3.1-8b\nhardware: gpu\nici_fsdp_parallelism: 8\nper_device_batch_size: 2\n"

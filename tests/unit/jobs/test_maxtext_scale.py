@@ -3,8 +3,8 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import missing
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 

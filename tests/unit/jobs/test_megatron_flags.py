@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.emit.config import emitted
 from meshwright.jobs.emit.target import EmitTarget
 from meshwright.jobs.gather import gather_sources
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Layout
 from meshwright.workload.models import load_model

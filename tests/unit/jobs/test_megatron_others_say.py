@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 LAUNCH = """torchrun --nproc_per_node 8 {program} --tensor-model-parallel-size 2 --micro-batch-size 1 \\

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.workload.models import load_model
 from tests.unit.jobs.test_adapters import AXOLOTL, TRL

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from tests.unit.jobs.test_strangers import MEGATRON
 

@@ -6,8 +6,8 @@ import pytest
 
 from meshwright.cli import main
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.optimizers import BY_BITS, NAMES, optimizer_named
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.plan.analytic.optimizers import MOMENTS
 from tests.unit.jobs.test_adapters import AUTOMODEL, AXOLOTL, FACTORY, TRL, read

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 --num-attention-heads 16 \\

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
 from meshwright.jobs.models import catalogue_name
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.cli import run_command
 from meshwright.errors import InputError
-from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
 
 JOB = """

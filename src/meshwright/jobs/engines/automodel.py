@@ -2,11 +2,12 @@
 
 from ...pipelines import even_stages
 from ...units import counted
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..launch import assignments_of, flags_of
 from ..optimizers import momentum_of, read_optimizer
+from ..options import JobOptions
 from ..savings import dtype_of
 from ..sources import Sources, plain_value
 from .megatron import world_of

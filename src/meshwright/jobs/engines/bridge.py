@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys, as_whole
 from ..launch import assignments_of, flags_of
 from ..models import architecture_named, catalogue_name
+from ..options import JobOptions
 from ..python.values import PythonCall
 from ..shell.marks import shown
 from ..sources import Sources, plain_value

@@ -4,10 +4,11 @@ Sources: mosaicml/llm-foundry:llmfoundry/command_utils/train.py and models/mpt/c
 mosaicml/composer:composer/utils/parallelism.py (0.28: FSDPConfig and its defaults) and cli/launcher.py.
 """
 
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..optimizers import momentum_of, read_optimizer
+from ..options import JobOptions
 from ..sources import Sources
 from .megatron import world_of
 

@@ -3,10 +3,11 @@
 import re
 
 from ...workload.recomputed import INPUT
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import DEEPSPEED_INSIDE, Job
 from ..keys import Keys
 from ..objectives import named_program, read_objective
+from ..options import JobOptions
 from ..outside import each_once
 from ..savings import dtype_of
 from ..sources import Sources

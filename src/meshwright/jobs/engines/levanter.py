@@ -7,12 +7,13 @@ models/llama.py (LlamaConfig), main/train_lm.py (initialize_from_hf, use_hf_mode
 import re
 from collections.abc import Mapping
 
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..launch import flags_of, named_by
 from ..models import vocabulary_of
 from ..optimizers import read_optimizer
+from ..options import JobOptions
 from ..sources import Sources, plain_value
 from .megatron import world_of
 

@@ -8,11 +8,12 @@ strategies/fsdp.py, strategies/deepspeed.py, cli.py) and src/lightning/fabric/pl
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..launch import flags_of
 from ..optimizers import read_optimizer
+from ..options import JobOptions
 from ..savings import HALF
 from ..sources import Sources, plain_value
 from .megatron import world_of

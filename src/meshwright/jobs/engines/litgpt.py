@@ -8,11 +8,12 @@ Lightning-AI/pytorch-lightning:src/lightning/fabric/plugins/environments/slurm.p
 import re
 from typing import Any
 
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys, as_whole
 from ..launch import Launch, flags_of
 from ..optimizers import momentum_of, read_optimizer
+from ..options import JobOptions
 from ..sources import Sources, named_arguments, plain_value
 
 HARMLESS = (

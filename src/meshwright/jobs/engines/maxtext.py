@@ -9,12 +9,13 @@ import msgspec
 from ...quantities import MOST_SEQUENCES
 from ...units import counted
 from ...workload.recomputed import INPUT
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..launch import assignments_of
 from ..models import catalogue_name
 from ..optimizers import OF_TWO_TYPES, read_optimizer
+from ..options import JobOptions
 from ..outside import slices_of
 from ..savings import HALF, SINGLE_MOMENTS, dtype_of
 from ..shell.marks import shown

@@ -7,12 +7,13 @@ from typing import Any
 
 from ...errors import InputError
 from ...workload.architecture import MOST_LAYERS
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys, dotted_keys
 from ..launch import Launch, flags_of, further_words
 from ..models import vocabulary_of
 from ..optimizers import momentum_of, read_optimizer, take_moments
+from ..options import JobOptions
 from ..outside import conflict, same_rank
 from ..sources import Sources
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file

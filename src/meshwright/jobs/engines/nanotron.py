@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..optimizers import read_optimizer
+from ..options import JobOptions
 from ..sources import Sources
 from .megatron import world_of
 

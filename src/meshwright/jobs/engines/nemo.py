@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..files.hydra import laid, named_tree, tree_finder
 from ..interpolation import Interpolated
 from ..job import Job
@@ -14,6 +14,7 @@ from ..keys import Keys
 from ..launch import Launch, assignments_of
 from ..models import catalogue_name
 from ..nearby import nearby
+from ..options import JobOptions
 from ..sources import Sources, plain_value
 from .megatron import dispatching, precision, recomputation, set_waits, states, vocabulary, world_of
 from .megatron_refusals import take_ramp

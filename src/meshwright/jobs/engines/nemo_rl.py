@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import InputError
 from ..documents import load_document, read_document
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..interpolation import Interpolated
 from ..job import Job
 from ..keys import Keys, dotted_keys
@@ -20,6 +20,7 @@ from ..launch import assignments_of, named_by
 from ..nearby import nearby
 from ..objectives import compare_answers
 from ..optimizers import momentum_of, read_optimizer
+from ..options import JobOptions
 from ..sources import Sources, plain_value
 from ..unsupported import HINT
 from .bridge import HARMLESS as BRIDGE_HARMLESS

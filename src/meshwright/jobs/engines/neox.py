@@ -10,11 +10,12 @@ from pathlib import PurePath
 from typing import Any
 
 from ...errors import InputError
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..hosts import chosen_hosts, even_slots, hostfile_text, read_hosts, slots_of, told_hosts
 from ..job import Job
 from ..keys import Keys, dotted_keys
 from ..optimizers import momentum_of, read_optimizer
+from ..options import JobOptions
 from ..sources import Sources
 from .megatron import world_of
 

@@ -4,9 +4,10 @@ Sources: huggingface/picotron:train.py (the ranks, the model, AdamW over its wei
 picotron/data_parallel (sums of gradients in single precision), picotron/pipeline_parallel (how layers become stages).
 """
 
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
+from ..options import JobOptions
 from ..sources import Sources
 from .megatron import world_of
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from ...pipelines import even_stages
 from ...workload.engines import ENGINES
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..emit.torch_engines import TITAN
 from ..job import Job
 from ..keys import Keys
 from ..launch import flags_of
 from ..models import by_flavor, catalogue_name
 from ..optimizers import take_early, take_optimizer
+from ..options import JobOptions
 from ..python.values import PythonCall
 from ..savings import HALF, dtype_of
 from ..shell.calls import RUN_TRAIN

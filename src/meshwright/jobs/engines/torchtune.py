@@ -8,11 +8,12 @@ import re
 
 from ...errors import InputError
 from ...workload.recomputed import INPUT
-from ..draft import Draft, JobOptions
+from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..launch import named_by
 from ..optimizers import momentum_of, read_optimizer, take_early
+from ..options import JobOptions
 from ..sources import Sources
 from .megatron import world_of
 
