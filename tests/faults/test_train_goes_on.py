@@ -88,6 +88,17 @@ def test_other_text_under_the_same_path_is_named_and_needs_to_be_said(tmp_path, 
     assert len(losses(folder)) == 50
 
 
+def test_steps_beside_resume_go_on_to_a_later_end_for_good(tmp_path, go_on):
+    folder = make(tmp_path, steps=10)
+    assert go_on(folder)[0] == 0
+
+    code, errors = go_on(folder, "--steps", "20")
+
+    assert code == 0, errors
+    assert len(losses(folder)) == folder.config().train.steps == 20
+    assert "changed: train.steps: 10, now 20" in events(folder, "resume")[-1].message
+
+
 @pytest.mark.parametrize("choice", ["end", "rewind"])
 def test_a_loss_that_is_no_number_ends_the_run_and_all_that_is_saved_is_finite(tmp_path, go_on, choice):
     job = small_job(write_corpus(tmp_path), steps=200, checkpoint_every=1, on_not_finite=choice)

@@ -68,11 +68,13 @@ class CollectiveName(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the collective that a name means; click's error for one that means none."""
-        return super().convert(self._own_name(value) if isinstance(value, str) else value, param, ctx)
+        return super().convert(collective_named(value, self.choices) if isinstance(value, str) else value, param, ctx)
 
-    def _own_name(self, value: str) -> str:
-        plain = re.sub(r"[^a-z]", "", value.lower()).removesuffix("perf").removeprefix("nccl")  # of nccl-tests, NCCL
-        return {name.replace("_", ""): name for name in self.choices}.get(plain, value)
+
+def collective_named(word: str, known: Sequence[str]) -> str:
+    """Return the one of `known` that a word means, however other programs spell it; the word itself for none."""
+    plain = re.sub(r"[^a-z]", "", word.lower()).removesuffix("perf").removeprefix("nccl")  # of nccl-tests, NCCL
+    return {name.replace("_", ""): name for name in known}.get(plain, word)
 
 
 SHARE, PART = Amount("share", parse_share), Amount("share", parse_share, min=0, max=1)

@@ -24,6 +24,7 @@ from ..errors import InputError, nearest
 from ..files import to_json, write_atomic
 from ..hardware import Catalogue, load_catalogue
 from ..units import format_bytes, format_time, parse_bytes, parse_time
+from .amounts import collective_named
 from .bench_from import Judged, judged_tables, print_judged, verdict_notes
 from .named_cluster import named_cluster
 from .prose import say
@@ -57,7 +58,7 @@ def bench(
 ) -> int:
     """Measure, print and save as the options of the command say; return the exit code. `read` is what `source` has."""
     catalogue = load_catalogue(*hardware)
-    names = what or ("all_reduce",)
+    names = [collective_named(name, (*COLLECTIVES, *SPECIAL)) for name in what or ("all_reduce",)]
     _check(names, ranks)
     if node:
         catalogue.node(node)

@@ -72,14 +72,14 @@ def command(
     flags = {"launch.ranks": ranks, "launch.layout": layout, "train.steps": steps, "launch.backend": backend}
     overrides = dict(map(_setting, settings)) | {key: value for key, value in flags.items() if value is not None}
     if resume is not None:
-        if config or run_dir or overrides:
+        if config or run_dir or {*overrides} - {"train.steps"}:
             raise InputError(
-                f"--resume goes on with the run as {resume / 'config.toml'} says: give no other setting, change it "
-                "there; --changed KEY allows a key that differs from the checkpoint's"
+                f"--resume goes on with the run as {resume / 'config.toml'} says: of its settings only --steps may be "
+                "given here, change others there; --changed KEY allows a key that differs from the checkpoint's"
             )
         check_keys(changed)
-        os.environ[CHANGED_VARIABLE] = ",".join(changed)
-        return _resume(resume, as_json=as_json)
+        os.environ[CHANGED_VARIABLE] = ",".join([*changed, *overrides])
+        return _resume(resume, overrides, as_json=as_json)
     if changed:
         raise InputError("--changed: is for --resume, which holds a run against its checkpoint")
     if config is not None and is_plan(config):
@@ -116,21 +116,29 @@ def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -
         return _run(folder, as_json=as_json)
 
 
-def _resume(path: Path, *, as_json: bool) -> int:
-    """Go on with a run, which must be nobody else's meanwhile."""
+def _resume(path: Path, overrides: dict[str, Any], *, as_json: bool) -> int:
+    """Go on with a run, which must be nobody else's meanwhile; `overrides` go into its configuration for good."""
     from ..sockets import check_port
     from ..train.elastic.surroundings import surroundings_of_a_job
+    from ..train.job.config import with_overrides
     from ..train.run.run_folder import RunFolder
     from ..train.run.run_lock import owned
 
     if not os.path.isdir(path):
         raise InputError(f"--resume {path}: no such folder; expected the folder of a run")
-    config = RunFolder(path).whole_config()
+    folder = RunFolder(path)
+    config = folder.whole_config()
     if config.launch.nodes > 1:
+        if overrides:
+            raise InputError(f"--steps: each machine reads {path / 'config.toml'}; set train.steps there, once")
         click.echo(f"resuming {path}", err=True)
         return _run_node(config, path)
     with surroundings_of_a_job(), owned(path, say=_say):
         check_port(config.launch.port)
+        if overrides:
+            config = with_overrides(config, {}, overrides, where=str(path / "config.toml"))
+            folder.check_end(config)
+            folder.write_config(config)
         click.echo(f"resuming {path}", err=True)
         return _run(path, as_json=as_json)
 

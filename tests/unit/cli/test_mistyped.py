@@ -137,3 +137,8 @@ def test_a_table_that_is_given_to_bench_as_something_to_measure_is_told_its_opti
 def test_a_word_that_no_entry_of_the_catalogue_has_is_told_the_kinds_of_entries(capsys):
     assert cli.run_command(["topo", "--catalogue", "links"]) == 2
     assert "(kinds of entries: accelerators, interconnects, switches, networks, nodes" in capsys.readouterr().err
+
+
+def test_bench_takes_a_collective_as_other_programs_spell_it(capsys):
+    assert cli.run_command(["bench", "AllReduce", "all_gather_perf", "p2p"]) == 2
+    assert "p2p is measured alone, not together with 2 others" in capsys.readouterr().err

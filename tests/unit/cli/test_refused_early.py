@@ -15,7 +15,7 @@ print(json.dumps([codes, "torch" in sys.modules]))
 
 
 def test_a_setting_beside_resume_is_told_where_to_change_it(tmp_path, capsys):
-    assert run_command(["train", "--resume", str(tmp_path / "run"), "--steps", "80"]) == 2
+    assert run_command(["train", "--resume", str(tmp_path / "run"), "--layout", "dp=4"]) == 2
 
     told = capsys.readouterr().err
     assert f"as {tmp_path / 'run' / 'config.toml'} says" in told

@@ -166,3 +166,13 @@ def test_rows_before_the_checkpoint_stay_byte_for_byte_and_lost_ones_are_counted
 
     assert folder.keep_metrics_before(8) == 2
     assert folder.metrics.read_text() == "".join(lines[:3] + lines[5:8])
+
+
+def test_a_run_gets_more_steps_for_good_and_never_fewer_than_were_saved(folder):
+    folder.saved.write_text("6")
+    longer = with_key(folder.config(), "train.steps", 40)
+    folder.check_end(longer)
+    folder.write_config(longer)
+    assert folder.whole_config() == longer
+    with pytest.raises(InputError, match="--steps 5: .*checkpoints holds step 6 already; expected 6 or more"):
+        folder.check_end(with_key(folder.config(), "train.steps", 5))

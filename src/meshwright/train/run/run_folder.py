@@ -88,7 +88,7 @@ class RunFolder:
             write_atomic(self.path / "corpus.txt", os.fsencode(corpus_listing))
             self.write_plan(cluster, plan, timeline)
             write_struct(self.path / "start.json", FirstStart(time.time(), _command()))
-            write_atomic(self.path / "config.toml", to_toml(config).encode())
+            self.write_config(config)
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
 
@@ -228,6 +228,19 @@ class RunFolder:
     def config(self) -> JobConfig:
         """Return the resolved configuration of the run; what an older version did not write has its default."""
         return read_struct(self.path / "config.toml", JobConfig)
+
+    def write_config(self, config: JobConfig) -> None:
+        """Write the job, every key of it."""
+        write_atomic(self.path / "config.toml", to_toml(config).encode())
+
+    def check_end(self, config: JobConfig) -> None:
+        """Raise InputError where a step beyond the job's last was saved."""
+        text = read_text(self.saved).strip() if self.saved.exists() else ""
+        step = int(text) if text.isascii() and text.isdigit() else 0  # whatever else is told when it is resumed
+        if step > config.train.steps:
+            raise InputError(
+                f"--steps {config.train.steps}: {self.checkpoints} holds step {step} already; expected {step} or more"
+            )
 
     def whole_config(self) -> JobConfig:
         """Return the same to train by; InputError where a part of it is missing, since a default is another job."""
