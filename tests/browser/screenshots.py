@@ -12,7 +12,7 @@ from meshwright.errors import InputError
 from meshwright.report.pages.run import report
 from meshwright.train.run.run_folder import RunFolder
 from testkit.chromium import Browser, missing
-from tests.browser.pictures import VIEWS_OF_ALL, drawings, pages
+from tests.browser.pictures import VIEWS_OF_ALL, drawings, machines, pages
 
 VIEWS = {  # by the heading of their section
     "report-beside": "Predicted beside measured",
@@ -47,6 +47,7 @@ def main(run: Path, cluster_run: Path, folder: Path, everything: Path) -> None:
         browser.open(page)
         browser.screen(folder / "report-phone.png")
         look_at_all(browser, {"run": page, "cluster-run": cluster_page}, everything)
+        write_of_plans(browser, everything / "made", folder)
 
 
 def look_at_all(browser: Browser, real: dict[str, Path], folder: Path) -> None:
@@ -62,6 +63,14 @@ def look_at_all(browser: Browser, real: dict[str, Path], folder: Path) -> None:
     for path in drawings(made):
         browser.open(path)
         browser.whole(folder / f"{path.stem}.png")
+
+
+def write_of_plans(browser: Browser, made: Path, folder: Path) -> None:
+    """Write what the documentation shows of a plan's page, and the drawing of a node; `made` holds the plan's page."""
+    browser.view(width=1000)
+    browser.open(made / "plan.html")
+    browser.picture(section(browser, "Layout"), folder / "plan-layout.png")
+    (folder / "topology.svg").write_text(machines()["dgx-h100"])
 
 
 def written(run: Path) -> Path:
