@@ -78,6 +78,10 @@ ULYSSES = (  # arXiv 2309.14509, section 3.1: heads are shared out over the rank
 )
 UNNAMED = {  # what is no one key
     "hsdp": "say dp_replicate=COPIES,dp_shard=RANKS",
+    **dict.fromkeys(
+        ("numlayerspervirtualpipelinestage", "layerspervirtualpipelinestage", "layersperstage"),
+        "say vpp, the stages of a pipeline rank: layers / pp / layers of a stage",
+    ),
     **dict.fromkeys(("ulysses", "ulyssesdegree", "ulyssessize", "ulyssessequenceparallelsize"), ULYSSES),
 }
 NEAR = 0.85  # of two names, from which on one is taken for a slip of the other
@@ -113,7 +117,12 @@ def is_key(name: str) -> bool:
 def key_hint(name: str, known: Iterable[str]) -> str:
     """Return what may be meant by a name that is no key: how it is said, the key that it is a slip of, or the known."""
     key = _slip(name, OWN_NAME | SHARDING)
-    return UNNAMED.get(_plain(name)) or (f"did you mean {key}?" if key else nearest(name, known))
+    return unnamed_hint(name) or (f"did you mean {key}?" if key else nearest(name, known))
+
+
+def unnamed_hint(name: str) -> str:
+    """Return how what a name means is said, where it is no one key of a layout; "" for all other names."""
+    return UNNAMED.get(_plain(name), "")
 
 
 def near_key(name: str) -> str:

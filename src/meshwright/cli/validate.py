@@ -13,7 +13,8 @@ from ..hardware import load_catalogue
 from ..plan.analytic import book
 from ..plan.analytic.calibration import calibrations
 from ..plan.tables.columns import INPUTS, MEASURED
-from ..plan.tables.runs import RunRow, read_rows, unread_columns
+from ..plan.tables.reading import not_read
+from ..plan.tables.runs import RunRow, read_rows
 from ..plan.validate import FamilyErrors, RowOutcome, Unpriced, as_json, known_models, predict, summarise, warnings
 from ..report.narrow_tables import show_table
 from ..units import counted
@@ -89,7 +90,11 @@ def command(
     if runs is None and own is not None and not of_a_job:
         save_calibration(save, own)
         return 0
-    if runs is None or of_a_job:
+    if runs is not None and of_a_job:
+        given = ["measured"] * (measured is not None) + [name for name, value in of_job.items() if value]
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{options}: of --job FILE; of a table of runs each row says it (--columns lists the names)")
+    if runs is None:
         raise InputError("expected a table of runs, or --job FILE --measured SECONDS")
     save_calibration(save, own)
     found = own or calibrations(stack, None)[0]
@@ -101,8 +106,8 @@ def command(
         for outcome in outcomes:
             click.echo(to_json(as_json(outcome)))
     show_table(console, _table(summaries))
-    for name, hint in unread_columns(runs).items():
-        say(f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is", err=True)
+    for text in not_read(runs):
+        say(text, err=True)
     for text, count in sorted(warnings(outcomes).items(), key=lambda item: -item[1]):
         say(f"{counted(count, 'row')}: {text}", err=True)
     _doubt_measured(runs, rows, outcomes)

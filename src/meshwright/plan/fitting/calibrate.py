@@ -33,8 +33,9 @@ from ..analytic.coefficients import UNSEEN, Book
 from ..analytic.factors import FACTORS, model_spread, prior_spreads, sensitivity
 from ..analytic.quantities import Array, Number
 from ..clusters.machines import with_rates
+from ..layouts.stacks import find_stack
 from ..tables.batch import Batch, batch_of, step_of
-from ..tables.reading import MAX_TABLE_BYTES
+from ..tables.lines import MAX_TABLE_BYTES
 from ..tables.runs import Run, RunRow, band_of, beyond_peak, read_rows
 from ..tables.settled import settled_rows
 from .estimate import Estimate, Prior, estimate
@@ -173,15 +174,30 @@ def _steps(
         raise InputError(f"{path}: no rows; expected one to ten measured steps")
     ids = [", ".join(row.id for row, _ in group) for group in repeats.values()]
     runs = [group[0][1] for group in repeats.values()]
-    for what, names in (("stack", {r.family or r.stack for r in runs}), ("gpu", {r.accelerator for r in runs})):
-        if len(names) > 1:
-            raise InputError(f"{path}: {what} {' and '.join(sorted(names))}: expected runs of one, in a table each")
+    _check_one_kind(path, [(row, run) for group in repeats.values() for row, run in group], known)
     times = [[float(row.measured_step_time_s or 0.0) for row, _ in group] for group in repeats.values()]
     prior = priors_of(runs, known)
     measured_s = np.exp([np.mean(np.log(group)) for group in times])
     steps = Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior)
     _check_times(steps, path, catalogue)
     return steps
+
+
+def _check_one_kind(path: str | Path, measured: Sequence[tuple[RunRow, Run]], known: Book) -> None:
+    """Raise InputError, with the rows of each, where runs are of several stacks or accelerators."""
+    stacks: dict[str, list[str]] = {}
+    accelerators: dict[str, list[str]] = {}
+    for row, run in measured:
+        family = find_stack(run.family, known) or run.family.strip().lower() or run.stack
+        stacks.setdefault(family, []).append(row.id)
+        accelerators.setdefault(run.accelerator, []).append(row.id)
+    faults = []
+    for what, groups in (("stack", stacks), ("gpu", accelerators)):
+        if len(groups) > 1:
+            whose = "; ".join(f"{name}: {', '.join(dict.fromkeys(ids))}" for name, ids in sorted(groups.items()))
+            faults.append(f"{what} {' and '.join(sorted(groups))}: expected runs of one, in a table each ({whose})")
+    if faults:
+        raise InputError(f"{path}: {'; '.join(faults)}")
 
 
 def _check_times(steps: Steps, path: str | Path, catalogue: Catalogue) -> None:

@@ -1,25 +1,20 @@
 """Cells of a table as numbers and words; each fault is an InputError that names the column."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import InputError
-from ...units import parse_bytes, parse_time
 
 Cells = Mapping[str, str]
 PLACEHOLDERS = frozenset({"", "-", "na", "n/a", "nan", "null", "unknown", "?"})
 FLAGS = {"0": 0, "false": 0, "no": 0, "off": 0, "none": 0, "1": 1, "true": 1, "yes": 1, "on": 1}
-THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+")  # of a whole number; of others it may be a decimal comma
-DECIMAL_COMMA = re.compile(r"^(\d+),(\d{1,2}|\d{4,})(?!\d)")
-EITHER_COMMA = re.compile(r"^(\d{1,3}),(\d{3})(?![\d.,])")
-# thousands parted by one mark, a fraction by the other
-BOTH_MARKS = re.compile(r"^(\d{1,3}(?:([.,])\d{3})+)(?!\2)[.,](\d+)(?![\d.,])")
+THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:[ \u00a0\u202f]\d{3})+|(?:['\u2019]\d{3})+)")  # of whole numbers
+EITHER_POINT = re.compile(r"[1-9]\d{0,2}\.000")  # 4.000 is 4, or in other countries 4000
 UNITS = {  # words behind a number, which say of its column what is known of it
     "num_gpus": re.compile(r"(?i)(?<=\d)\s*gpus?$"),
     "global_batch_sequences": re.compile(r"(?i)(?<=\d)\s*(seqs?|sequences)$"),
     "seq_len": re.compile(r"(?i)(?<=\d)\s*(toks?|tokens)$"),
 }
-MEASURES: dict[str, Callable[[str], float]] = {"step_time_s": parse_time, "peak_memory_bytes_per_gpu": parse_bytes}
 
 
 def is_empty(text: str) -> bool:
@@ -51,9 +46,10 @@ def number_of(cells: Cells, name: str) -> float | None:
     return number
 
 
-def check_stated(cells: Cells, names: Iterable[str]) -> None:
-    """Raise InputError with all of these columns that are empty."""
+def check_stated(cells: Cells, names: Iterable[str], one_of: Iterable[Sequence[str]] = ()) -> None:
+    """Raise InputError with all of these columns that are empty, and the first of each set that is empty as a whole."""
     missing = [name for name in names if is_empty(cells.get(name, ""))]
+    missing += [some[0] for some in one_of if all(is_empty(cells.get(name, "")) for name in some)]
     if missing:
         raise InputError(f"{', '.join(missing)}: not stated")
 
@@ -62,7 +58,9 @@ def count_of(cells: Cells, name: str, default: int | None = None, *, least: int 
     """Return a cell as a whole number; InputError where it is empty and there is no default."""
     said = cells.get(name, "")
     text = UNITS[name].sub("", said) if name in UNITS else said
-    value = number_of({name: text.replace(",", "") if THOUSANDS.fullmatch(text) else text}, name)
+    if EITHER_POINT.fullmatch(text):
+        raise InputError(f"{name}: {said!r} is {text.replace('.', '')} or {text.partition('.')[0]}")
+    value = number_of({name: re.sub(r"\D", "", text) if THOUSANDS.fullmatch(text) else text}, name)
     if value is None:
         if default is None:
             raise InputError(f"{name}: not stated")
@@ -80,37 +78,3 @@ def flag_of(cells: Cells, name: str, default: int) -> int:
     if value not in FLAGS:
         raise InputError(f"{name}: expected 0 or 1, got {cells[name]!r}")
     return FLAGS[value]
-
-
-def with_decimal_point(cells: Sequence[str]) -> list[str]:
-    """Return the figures of a column; a comma before three digits is a decimal one where others can be nothing else."""
-    decimal = any(DECIMAL_COMMA.match(cell.strip()) for cell in cells) and not any("." in cell for cell in cells)
-    return [EITHER_COMMA.sub(r"\1.\2", cell.strip()) for cell in cells] if decimal else list(cells)
-
-
-def _with_point(found: re.Match[str]) -> str:
-    return f"{found[1].replace(found[2], '')}.{found[3]}"
-
-
-def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
-    """Return a figure that was measured; None where there is none, or where the cell is added to `unreadable`.
-
-    It may have a unit of time or of memory, and a decimal comma; before three digits it may part thousands as well,
-    unless a point does, as in 4.512,5.
-    """
-    text = cells.get(name, "")
-    if is_empty(text):
-        return None
-    plain = DECIMAL_COMMA.sub(r"\1.\2", BOTH_MARKS.sub(_with_point, text))
-    if name not in MEASURES and THOUSANDS.fullmatch(text):
-        plain = text.replace(",", "")
-    try:
-        value = float(plain) if name not in MEASURES else MEASURES[name](plain)
-    except (ValueError, InputError):
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        either = EITHER_COMMA.match(text)
-        why = f"is {either[1]}{either[2]} or {either[1]}.{either[2]}" if either else "is no number above 0"
-        unreadable.append(f"{name}: {text!r} {why}, so it counts as not measured")
-        return None
-    return value

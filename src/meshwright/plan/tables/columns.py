@@ -34,6 +34,8 @@ INPUTS = {
     "expert_ffn": "width inside an expert",
     "seq_len": "tokens of a sequence",
     "global_batch_sequences": "sequences of a step",
+    "global_batch_tokens": "tokens of a step, in place of global_batch_sequences",
+    "accumulation_steps": "micro-batches of a step on one rank of dp: with micro_batch the batch, where none is stated",
     "micro_batch": "sequences of a micro-batch (1)",
     "layout": "as `--layout` takes it, in place of the columns of its keys: tp=4,pp=2,fsdp=8, or TP4 PP2 DP8",
     "tp": "tensor parallelism (1)",
@@ -68,6 +70,11 @@ MEASURED = {
     "tokens_per_s_per_gpu": "measured tokens a second of one GPU, from which the step is where that is empty",
     "peak_memory_bytes_per_gpu": "measured peak of the fullest GPU",
 }
+WHOLE = frozenset(  # columns of whole numbers
+    (*("num_gpus", "gpus_per_node", "layers", "dense_layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"),)
+    + (*("experts", "top_k", "expert_ffn", "seq_len", "global_batch_sequences", "global_batch_tokens", "micro_batch"),)
+    + (*("accumulation_steps", "tp", "pp", "dp", "vpp", "cp", "ep", "etp", "replicas", "mtp_layers", "lora_rank"),)
+)
 CARRIED = frozenset(
     [
         "intra_node",

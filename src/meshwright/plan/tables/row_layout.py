@@ -35,6 +35,8 @@ SPLITS = (
     "ep",
     "zero_stage_fsdp",
 )  # columns of which one at least says how ranks share the work
+BATCH_SAID = ("global_batch_sequences", "global_batch_tokens", "accumulation_steps")  # one of which says the batch
+IN_TOKENS = re.compile(r"(?i)\s*(?:toks?|tokens)$")  # behind a number
 NO_LAYOUT = "layout: data parallelism alone, since the row states none"
 
 
@@ -63,8 +65,7 @@ def layout_of(
         raise InputError(f"tp x pp x cp x dp = {split * dp}, but num_gpus = {gpus}{parts}")
     if gpus > 1 and all(is_empty(cells.get(name, "")) for name in SPLITS):
         assumed.append(NO_LAYOUT)
-    if is_empty(cells.get("micro_batch", "")):
-        assumed.append("micro-batch 1")
+    mbs = _micro_batch(cells, dp, assumed)
     ranks = dp * degrees["cp"]
     zero, shard = _sharding(cells, stack, ranks, per_node, assumed)
     sp = flag_of(cells, "seq_parallel", stack.sp) if degrees["tp"] > 1 else 0
@@ -86,7 +87,7 @@ def layout_of(
     if recompute is None:
         assumed.append(f"recompute {stack.recompute}")
         recompute = stack.recompute
-    values = {**degrees, "dp": dp, "mbs": count_of(cells, "micro_batch", 1), "zero": zero, "sp": sp}
+    values = {**degrees, "dp": dp, "mbs": mbs, "zero": zero, "sp": sp}
     if not is_empty(cells.get("etp", "")):
         values["etp"] = count_of(cells, "etp")
     words = {"schedule": schedule, "recompute": recompute}
@@ -102,14 +103,76 @@ def layout_of(
         raise InputError(str(error)) from None
 
 
-def batch_sequences(cells: Cells, layout: Layout, *, parts: str = "") -> int:
-    """Return the sequences of a step; InputError where they are not whole micro-batches of all copies."""
-    batch = count_of(cells, "global_batch_sequences")
-    if batch % (layout.dp * layout.mbs):
+def batch_sequences(cells: Cells, layout: Layout, assumed: list[str], *, parts: str = "") -> int:
+    """Return the sequences of a step; InputError where they are not whole micro-batches of all copies.
+
+    They are stated, or follow from tokens, or from the micro-batches of a rank: what is stated has to agree.
+    """
+    said = _stated_batches(cells)
+    steps, each = count_of(cells, "accumulation_steps", 0, least=0), layout.dp * layout.mbs
+    if steps and not said:
+        if is_empty(cells.get("micro_batch", "")):
+            raise InputError("global_batch_sequences: not stated, nor is micro_batch, which accumulation_steps multiply")
+        said["accumulation_steps"] = steps * each
+        assumed.append(f"batch {steps * each}: accumulation_steps {steps} x micro-batch {layout.mbs} x dp {layout.dp}")
+    batch = next(iter(said.values()))
+    for column, other in said.items():
+        if other != batch:
+            raise InputError(f"{column}: {cells[column]!r} makes {other} sequences, but {next(iter(said))} is {batch}")
+    if batch % each:
         raise InputError(
             f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch = {layout.dp} x {layout.mbs}{parts}"
         )
+    if steps and steps * each != batch:
+        # with a pipeline what is accumulated may be batches that it cuts into micro-batches, as torchtitan does
+        if layout.pp == 1 or batch % (steps * each):
+            raise InputError(
+                f"accumulation_steps: {steps} x micro-batch {layout.mbs} x dp {layout.dp} = {steps * each} sequences, "
+                f"but the batch is {batch}"
+            )
+        assumed.append(f"accumulation_steps {steps} counts batches that the pipeline cuts into micro-batches")
     return batch
+
+
+def _stated_batches(cells: Cells) -> dict[str, int]:
+    """Return the sequences of a step by the columns that state them, or their tokens."""
+    found = {}
+    for column in ("global_batch_sequences", "global_batch_tokens"):
+        said = cells.get(column, "")
+        if is_empty(said):
+            continue
+        tokens = IN_TOKENS.search(said)
+        if column == "global_batch_sequences" and tokens is None:
+            found[column] = count_of(cells, column)
+            continue
+        found[column] = _of_tokens(IN_TOKENS.sub("", said), said, column, count_of(cells, "seq_len"))
+    return found
+
+
+def _of_tokens(text: str, said: str, column: str, seq_len: int) -> int:
+    """Return the sequences that tokens make; InputError where they are none, or no whole ones."""
+    short = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMG])", text)
+    scale = {"k": 1e3, "m": 1e6, "g": 1e9}[short[2].lower()] if short else 1.0
+    number = float(short[1]) * scale if short else float(count_of({column: text}, column))
+    if number % seq_len:
+        raise InputError(
+            f"{column}: {said!r} are {number / seq_len:.6g} sequences of {seq_len} tokens: expected whole ones"
+            + (", of tokens in full" if short else "")
+        )
+    return int(number) // seq_len
+
+
+def _micro_batch(cells: Cells, dp: int, assumed: list[str]) -> int:
+    """Return the sequences of a micro-batch: where a row does not state them, what its batch and its steps make."""
+    if not is_empty(cells.get("micro_batch", "")):
+        return count_of(cells, "micro_batch")
+    steps, batches = count_of(cells, "accumulation_steps", 0, least=0), _stated_batches(cells)
+    batch = next(iter(batches.values()), 0)
+    if steps and batch and not batch % (dp * steps):
+        assumed.append(f"micro-batch {batch // (dp * steps)}: the batch over dp {dp} x accumulation_steps {steps}")
+        return batch // (dp * steps)
+    assumed.append("micro-batch 1")
+    return 1
 
 
 def row_facts(

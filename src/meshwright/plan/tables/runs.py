@@ -26,10 +26,12 @@ from ..analytic.price import peak_flops_per_s, precision_named
 from ..layouts.filters import unlike_its_stack
 from ..layouts.legality import illegal
 from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
-from .cells import Cells, check_stated, count_of, is_empty, measured_of, number_of, text_of
+from .cells import Cells, check_stated, count_of, is_empty, number_of, text_of
 from .columns import unread, without_fsdp
-from .reading import TableLine, check_unread, read_table, with_layout
-from .row_layout import batch_sequences, counted_parts, layout_of, row_facts
+from .engine_cells import check_unread, with_engine_cells, with_layout
+from .figures import measured_of
+from .reading import TableLine, read_table
+from .row_layout import BATCH_SAID, batch_sequences, counted_parts, layout_of, row_facts
 from .row_model import row_architecture
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused", re.IGNORECASE)
@@ -41,7 +43,8 @@ RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other 
 EAGER = "eager"  # trait of runs whose layers go operator by operator
 UNSEEN_BAND = "the band of a stack that nobody measured"
 ALIKE = 0.05  # two measurements of one step differ by no more: figures are rounded, and rates are of many steps
-NEEDED = ("gpu", "num_gpus", "seq_len", "global_batch_sequences")  # of every row
+NEEDED = ("gpu", "num_gpus", "seq_len")  # of every row, and one of each of these
+ONE_OF = (BATCH_SAID, ("model_name", "config", "hidden"))
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
 
 
@@ -154,23 +157,20 @@ def read_rows(
     Raises InputError where it is no table of runs.
     """
     book = msgspec.structs.replace(known, stacks={k: known.stacks[k] for k in STRANGERS}) if strangers else known
-    names, lines = read_table(path)
+    table = read_table(path)
+    names, lines = table.names, table.lines
     lacks = [name for name in ("gpu", "num_gpus") if name not in names]
     if lacks:
         hints = "".join(f"; {name}: {hint}" for name, hint in unread(names).items() if hint)
         told = f"; it has {', '.join(filter(None, names))}{hints}" if len(names) > 1 else ""
         columns = f"column{'s' if len(lacks) > 1 else ''} {' and '.join(lacks)}"
-        raise InputError(f"{path}: expected a table with the {columns} in its first line{told}")
+        line = "its first line" if table.header_line < 2 else f"its header, line {table.header_line}"
+        raise InputError(f"{path}: expected a table with the {columns} in {line}{told}")
     folder = Path(path).parent
     if default is not None:
         for line in lines:
             line.cells["family"] = default if is_empty(line.cells.get("family") or "") else line.cells["family"]
     return [_row(line, number, catalogue, book, models, folder) for number, line in enumerate(lines, 1)]
-
-
-def unread_columns(path: str | Path) -> dict[str, str]:
-    """Return the columns of a table that nothing reads, each with a hint at the one that may be meant."""
-    return unread(read_table(path).names)
 
 
 def _row(
@@ -182,19 +182,22 @@ def _row(
     folder: Path,
 ) -> RunRow:
     cells = {key: (value or "").strip() for key, value in line.cells.items()}
-    name, family = cells.get("id") or f"row-{number}", cells.get("family", "")
+    name, family = cells.get("id") or f"row-{number}", "" if line.fault else cells.get("family", "")
     run, reason = None, None
     try:
         if line.fault:
             raise InputError(line.fault)
+        cells = with_engine_cells(cells)
         check_unread(cells)
-        check_stated(cells, NEEDED)
+        check_stated(cells, NEEDED, ONE_OF)
         run = _run(name, family, with_layout(cells), catalogue, known, models, folder)
     except InputError as error:
         reason = str(error)
         if line.ends:  # the cells that are there may stand under other columns than their own
             short = counted(line.ends, "cell")
             reason = f"{short} fewer than the table has columns; if the last are missing, {reason}"
+    if line.fault:
+        cells = {}  # under which columns they stand is not known
     unreadable: list[str] = []
     measured_s, contradiction = _measured_step_s(cells, run, unreadable)
     return RunRow(
@@ -252,7 +255,7 @@ def _run(
     parts = counted_parts(accelerator, node) if cores == 1 else ""
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed, parts=parts)
     rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
-    batch = batch_sequences(cells, layout, parts=parts)
+    batch = batch_sequences(cells, layout, assumed, parts=parts)
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     architecture = row_architecture(cells, models, folder, assumed)

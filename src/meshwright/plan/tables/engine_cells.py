@@ -1,0 +1,199 @@
+"""Cells under names of other engines, as those of our own columns: switches, joined degrees, shares of torch's meshes.
+
+What such a column says and nothing reads is refused here, where it would change the price of its row.
+"""
+
+import difflib
+import functools
+import re
+from collections.abc import Mapping
+
+from ...errors import InputError
+from ...layout_names import (
+    DEGREE,
+    NEAR,
+    RANK_BATCH,
+    names_sharding,
+    near_key,
+    own_name,
+    own_values,
+    pairs_of,
+    unnamed_hint,
+)
+from .cells import FLAGS, is_empty
+from .columns import INPUTS
+from .names import IN_CELLS, KNOWN, SWITCHES, letters
+
+FSDP_SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
+_KEY = r"(?:etp|tp|vpp|vp|pp|dp|cp|ep|mbs)"
+_MARK = r"[\s/x×*,;:+&_-]+"
+JOINED = re.compile(rf"(?i)[(\[]?({_KEY}(?:{_MARK}{_KEY})+)[)\]]?")  # "TP/PP/DP", "tp x pp", "(TP, PP)"
+DEGREE_NAMED = re.compile(rf"(?i)(?<![a-z])(?:{_KEY}|fsdp|hsdp)(?![a-z])")
+NO_DEGREE = re.compile(
+    r"(?i)time|comm|byte|overlap|bubble|share|util|bandwidth|%|(?<![a-z])(rate|m?s|[gm]i?b|bw)(?![a-z])"
+)
+COUNTS = re.compile(r"[\d\s/x×*,;:+_.-]*\d[\d\s/x×*,;:+_.-]*")
+SPLIT = re.compile(
+    r"(?i)(tensor|pipeline|data|context|expert|sequence)[\s_-]*(model[\s_-]*)?paral|micro[\s_-]*batch|zero|[fh]sdp|shard"
+    r"|recomp|checkpointing|(act|grad)[a-z]*[\s_-]*ckpt|remat|offload"
+)
+BATCH = re.compile(r"(?i)batch|(?<![a-z])bsz?(?![a-z])")
+NO_BATCH = re.compile(r"(?i)eval|val(?![a-z])|valid|test|time|idx|index|tokens?|batches|infer|(?<![a-z])(m?s|id)(?![a-z])")
+PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
+
+
+def is_read(name: str) -> bool:
+    """Return whether cells of a column that is none of ours are read all the same."""
+    return letters(name) in SWITCHES or JOINED.fullmatch(name.strip()) is not None or _is_shares(name)
+
+
+def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells of a row with what other engines' columns say under our names, and without those columns.
+
+    InputError where two of them disagree, or one cannot be read.
+    """
+    found = dict(cells)
+    others = {name: text for name, text in cells.items() if name not in KNOWN and not is_empty(text)}
+    for plain in SWITCHES:  # fp8 before bf16, which is beside it
+        for name in (name for name in others if letters(name) == plain):
+            _switch(found, name, others[name])
+    for name, text in others.items():
+        if joined := JOINED.fullmatch(name.strip()):
+            _add(found, name, _degrees(name, re.findall(_KEY, joined[1].lower()), text))
+    shares = {name: text for name, text in others.items() if _is_shares(name)}
+    if not is_empty(found.get("micro_batch", "")):  # what a pipeline cuts a rank's batch into, or the same
+        shares = {name: text for name, text in shares.items() if letters(name) != RANK_BATCH}
+    if shares:
+        _add(found, " and ".join(shares), _shared(found, shares))
+    return {name: text for name, text in found.items() if name in KNOWN or is_empty(text) or not is_read(name)}
+
+
+def _is_shares(name: str) -> bool:
+    plain = letters(name)
+    return plain == RANK_BATCH or (names_sharding(plain) and plain not in FSDP_SWITCHES)
+
+
+def _shared(cells: Mapping[str, str], shares: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of degrees that torch's meshes have, and of torchtitan's batch of a rank."""
+    stated = cells.get("zero_stage_fsdp", "")
+    beside = {key: cells[key] for key in ("pp", "cp") if not is_empty(cells.get(key, ""))}
+    beside |= {"zero": stated} if stated.isdecimal() else {}
+    read = own_values({**beside, **{letters(name): text for name, text in shares.items()}}, "columns")
+    if not is_empty(stated):
+        read.pop("zero", None)
+    return {IN_CELLS[key]: value for key, value in read.items()}
+
+
+def _switch(found: dict[str, str], name: str, text: str) -> None:
+    """Add what a switch of another engine says to the cells of a row."""
+    column, on, off = SWITCHES[letters(name)]
+    state = FLAGS.get(text.lower(), 1 if on == "fp8" else None)  # Megatron-LM: --fp8-format hybrid
+    if state is None and column == "zero_stage_fsdp":
+        _add(found, name, {column: text})
+    elif state is None:
+        raise InputError(f"{name}: expected true or false, got {text!r}")
+    elif state:
+        stated = found.get(column, "").lower()
+        beside = column == "precision" and ("fp8" in stated or (on == "bf16" and "fp4" in stated))
+        if not beside:
+            _add(found, name, {column: on})
+    elif off and is_empty(found.get(column, "")):
+        found[column] = off
+    elif name.lower() == "bf16" and is_empty(found.get(column, "")) and not _is_on(found, "fp16"):
+        raise InputError(f"{name}: {text}, and precision is not stated")
+
+
+def _is_on(cells: Mapping[str, str], name: str) -> bool:
+    return any(letters(other) == name and FLAGS.get(text.lower()) == 1 for other, text in cells.items())
+
+
+def _add(found: dict[str, str], name: str, read: Mapping[str, str]) -> None:
+    for column, value in read.items():
+        stated = found.get(column, "")
+        if not is_empty(stated) and stated != value:
+            raise InputError(f"{name} makes {column} {value}, but {column} = {stated}")
+        found[column] = value
+
+
+def _degrees(name: str, keys: list[str], text: str) -> dict[str, str]:
+    """Return the columns of a cell such as 4/8/2 under TP/PP/DP."""
+    columns = [IN_CELLS[own_name(key) or key] for key in keys]
+    parts = re.split(_MARK, text.strip("()[] "))
+    if len(parts) == len(columns) and all(re.fullmatch(r"[1-9]\d{0,5}", part) for part in parts):
+        return dict(zip(columns, parts, strict=True))
+    said = {IN_CELLS.get(own_name(key) or key, ""): value for key, value in pairs_of(text)}
+    if said.keys() == set(columns) and all(value.isdecimal() for value in said.values()):
+        return said
+    like = "/".join("482"[n % 3] for n in range(len(columns)))
+    raise InputError(
+        f"column {name}: expected {len(columns)} whole numbers such as {like}, got {text!r} "
+        "(a spreadsheet makes dates of such cells unless they are text)"
+    )
+
+
+def with_layout(cells: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells of a row, with what its layout stands for; InputError where another cell says otherwise."""
+    text = cells.get("layout", "")
+    if is_empty(text):
+        return dict(cells)
+    found = dict(cells)
+    for key, value in own_values(_pairs(text), "layout").items():
+        if key not in IN_CELLS:
+            raise InputError(f"layout: {text!r}: expected KEY=VALUE with keys of {', '.join(IN_CELLS)}")
+        column = IN_CELLS[key]
+        if not is_empty(found.get(column, "")) and found[column] != value:
+            raise InputError(f"layout: {text!r}, but {column} = {found[column]}")
+        found[column] = value
+    return found
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Return the keys and values of a layout; InputError where one lacks a value, or is said twice."""
+    found = pairs_of(text)
+    given = {name.lower(): value for name, value in found}
+    if not all(given.values()) or len(given) < len(found):
+        raise InputError(f"layout: {text!r}: expected each KEY=VALUE once, such as tp=4,pp=2,dp=8")
+    return given
+
+
+def check_unread(cells: Mapping[str, str]) -> None:
+    """Raise InputError where a column that nothing reads says what would change the price of a row.
+
+    That is how the run was split, by its name or in its cell, a batch where that of a micro-batch is not stated, or
+    what a column with nearly its name has.
+    """
+    for name, text in cells.items():
+        if name in KNOWN or is_empty(text):
+            continue
+        close = _near(name.lower(), frozenset(PRICED - cells.keys())) or near_key(name)
+        if close:
+            raise InputError(f"column {name}, {text!r}, is not read: did you mean {close}?")
+        if (hint := unnamed_hint(letters(name))) and text.lower() != "none":
+            raise InputError(f"column {name}, {text!r}, is not read: {hint}")
+        if _says_layout(name, text):
+            raise InputError(
+                f"column {name} is not read, and says {text!r} of the layout; `validate --columns` has names"
+            )
+        if _says_batch(name, text) and is_empty(cells.get("micro_batch", "")):
+            raise InputError(
+                f"column {name} is not read, and says {text!r} of a batch, while micro_batch is not stated"
+            )
+
+
+def _says_layout(name: str, text: str) -> bool:
+    if SPLIT.search(name):
+        return "offload" not in name.lower() or FLAGS.get(text.lower()) != 0
+    if DEGREE.search(text):
+        return True
+    degrees = 0 if NO_DEGREE.search(name) else len(DEGREE_NAMED.findall(name))
+    return degrees > 1 or (degrees == 1 and COUNTS.fullmatch(text) is not None)
+
+
+def _says_batch(name: str, text: str) -> bool:
+    return bool(BATCH.search(name) and not NO_BATCH.search(name) and re.match(r"\d", text))
+
+
+@functools.lru_cache(maxsize=256)
+def _near(name: str, absent: frozenset[str]) -> str:
+    """Return the one of these columns, which a table lacks, that a name is a slip of; "" where it is none."""
+    return next(iter(difflib.get_close_matches(name, absent, n=1, cutoff=NEAR)), "")
