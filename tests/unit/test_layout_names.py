@@ -51,6 +51,7 @@ def test_shards_of_torchtitan_take_the_ranks_that_are_left():
         ("local_batch_size=8,pp=2", "local_batch_size: a pipeline cuts it into micro-batches; expected mbs"),
         ("hsdp=4x8", "say dp_replicate=COPIES,dp_shard=RANKS"),
         ("ulysses_size=8", "cp=N prices a ring"),
+        ("pp=4,num-layers-per-virtual-pipeline-stage=2", "say vpp, the stages of a pipeline rank: layers / pp"),
         ("tensor_paralell_size=2", r"did you mean tp\?"),
         ("fsdpp=8", r"did you mean fsdp\?"),
         ("dp_shards=8", r"did you mean dp_shard\?"),

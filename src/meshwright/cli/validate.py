@@ -93,7 +93,7 @@ def command(
     if runs is not None and of_a_job:
         given = ["measured"] * (measured is not None) + [name for name, value in of_job.items() if value]
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise InputError(f"{options}: of --job FILE; of a table of runs each row says it (--columns lists the names)")
+        raise InputError(f"{options}: goes with --job FILE; each row of a table says it (--columns lists how)")
     if runs is None:
         raise InputError("expected a table of runs, or --job FILE --measured SECONDS")
     save_calibration(save, own)
@@ -113,7 +113,7 @@ def command(
     _doubt_measured(runs, rows, outcomes)
     if not as_objects:
         _say_rows(outcomes)
-    return 0
+    return int(bool(outcomes) and all(isinstance(outcome, Unpriced) for outcome in outcomes))
 
 
 def _say_rows(outcomes: list[RowOutcome | Unpriced]) -> None:

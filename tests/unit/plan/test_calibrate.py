@@ -220,6 +220,18 @@ def test_a_table_that_says_too_little_or_too_much_is_refused(tmp_path, change, m
     assert message in str(caught.value)
 
 
+def test_runs_of_several_stacks_and_accelerators_are_named_with_their_rows_and_names_of_one_stack_are_one(tmp_path):
+    changes = ({"family": "megatron"}, {"family": "Megatron-LM", "tp": "2"}, {"family": "torchtitan", "gpu": "B200"})
+    rows = lines(*({"tp": "4", "step_time_s": "3.0", **change} for change in changes))
+
+    with pytest.raises(InputError) as caught:
+        calibrated(written(tmp_path / "runs.csv", rows))
+
+    assert "stack megatron and torchtitan" in str(caught.value)
+    assert "(megatron: mine-0, mine-1; torchtitan: mine-2)" in str(caught.value)
+    assert "(b200: mine-2; h100: mine-0, mine-1)" in str(caught.value)
+
+
 def test_coefficients_of_the_factors_stay_shares(tmp_path):
     from meshwright.plan.analytic.coefficients import coefficients
 

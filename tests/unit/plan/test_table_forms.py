@@ -202,13 +202,15 @@ def test_a_count_may_have_the_word_of_its_column_behind_it_and_no_other(tmp_path
     (tokens,) = rows(tmp_path, table(CELLS | {"global_batch_sequences": "1024 tokens"}))
 
     assert worded == plain
-    assert tokens.reason == "global_batch_sequences: expected a number of 0 or more, got '1024 tokens'"
+    assert tokens.reason == (
+        "global_batch_sequences: '1024 tokens' are 0.125 sequences of 8192 tokens: expected whole ones"
+    )
 
 
 def test_a_batch_of_tokens_is_not_read_as_one_of_sequences(tmp_path):
     cells = without("global_batch_sequences", **{"Global Batch Size (T)": "8388608"})
 
-    assert rows(tmp_path, table(cells))[0].reason == "global_batch_sequences: not stated"
+    assert rows(tmp_path, table(cells))[0].run.global_batch == 8388608 // 8192
 
 
 @pytest.mark.parametrize("word", ["interleaved", "Interleaved1F1B"])

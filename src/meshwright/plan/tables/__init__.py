@@ -1,7 +1,8 @@
 """Tables of measured runs, as inputs of the cost model.
 
-- a file: `reading`
-- a cell: `cells`, `columns` (which there are, with what each means)
+- a file: `lines` (its cells, and where its header stands), `reading` (its columns)
+- a cell: `cells`, `figures` (measured ones), `columns` (which there are, with what each means), `names` (of them),
+  `engine_cells` (under names of other engines)
 - a row: `row_model`, `row_layout`, `runs`; rows as arrays: `batch`; what they leave unsaid: `settled`
 - measured cells that cannot be what they say: `other_readings`
 """

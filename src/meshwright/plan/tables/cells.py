@@ -46,12 +46,15 @@ def number_of(cells: Cells, name: str) -> float | None:
     return number
 
 
-def check_stated(cells: Cells, names: Iterable[str], one_of: Iterable[Sequence[str]] = ()) -> None:
-    """Raise InputError with all of these columns that are empty, and the first of each set that is empty as a whole."""
+def check_stated(cells: Cells, names: Iterable[str], one_of: Iterable[Sequence[str]] = (), *, hint: str = "") -> None:
+    """Raise InputError with all of these columns that are empty, and the first of each set that is empty as a whole.
+
+    `hint` is why several may be.
+    """
     missing = [name for name in names if is_empty(cells.get(name, ""))]
     missing += [some[0] for some in one_of if all(is_empty(cells.get(name, "")) for name in some)]
     if missing:
-        raise InputError(f"{', '.join(missing)}: not stated")
+        raise InputError(f"{', '.join(missing)}: not stated{hint if len(missing) > 1 else ''}")
 
 
 def count_of(cells: Cells, name: str, default: int | None = None, *, least: int = 1) -> int:

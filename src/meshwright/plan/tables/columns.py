@@ -71,9 +71,11 @@ MEASURED = {
     "peak_memory_bytes_per_gpu": "measured peak of the fullest GPU",
 }
 WHOLE = frozenset(  # columns of whole numbers
-    (*("num_gpus", "gpus_per_node", "layers", "dense_layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"),)
-    + (*("experts", "top_k", "expert_ffn", "seq_len", "global_batch_sequences", "global_batch_tokens", "micro_batch"),)
-    + (*("accumulation_steps", "tp", "pp", "dp", "vpp", "cp", "ep", "etp", "replicas", "mtp_layers", "lora_rank"),)
+    [
+        *("num_gpus", "gpus_per_node", "layers", "dense_layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"),
+        *("experts", "top_k", "expert_ffn", "seq_len", "global_batch_sequences", "global_batch_tokens", "micro_batch"),
+        *("accumulation_steps", "tp", "pp", "dp", "vpp", "cp", "ep", "etp", "replicas", "mtp_layers", "lora_rank"),
+    ]
 )
 CARRIED = frozenset(
     [

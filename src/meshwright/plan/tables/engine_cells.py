@@ -28,7 +28,10 @@ FSDP_SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"}
 _KEY = r"(?:etp|tp|vpp|vp|pp|dp|cp|ep|mbs)"
 _MARK = r"[\s/x×*,;:+&_-]+"
 JOINED = re.compile(rf"(?i)[(\[]?({_KEY}(?:{_MARK}{_KEY})+)[)\]]?")  # "TP/PP/DP", "tp x pp", "(TP, PP)"
-DEGREE_NAMED = re.compile(rf"(?i)(?<![a-z])(?:{_KEY}|fsdp|hsdp)(?![a-z])")
+DEGREE_NAMED = re.compile(
+    rf"(?i)(?<![a-z])(?:{_KEY}|mp|fsdp|hsdp|stages|(?:model|pipe(?:line)?|tensor)[\s_-]*(?:paral[a-z]*|stages?|size|ranks?)"
+    r"|(?:model[\s_-]*)?replicas?)(?![a-z])"
+)
 NO_DEGREE = re.compile(
     r"(?i)time|comm|byte|overlap|bubble|share|util|bandwidth|%|(?<![a-z])(rate|m?s|[gm]i?b|bw)(?![a-z])"
 )
@@ -38,7 +41,9 @@ SPLIT = re.compile(
     r"|recomp|checkpointing|(act|grad)[a-z]*[\s_-]*ckpt|remat|offload"
 )
 BATCH = re.compile(r"(?i)batch|(?<![a-z])bsz?(?![a-z])")
-NO_BATCH = re.compile(r"(?i)eval|val(?![a-z])|valid|test|time|idx|index|tokens?|batches|infer|(?<![a-z])(m?s|id)(?![a-z])")
+NO_BATCH = re.compile(
+    r"(?i)eval|val(?![a-z])|valid|test|time|idx|index|tokens?|batches|infer|(?<![a-z])(m?s|id)(?![a-z])"
+)
 PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
 
 
@@ -78,7 +83,8 @@ def _shared(cells: Mapping[str, str], shares: Mapping[str, str]) -> dict[str, st
     stated = cells.get("zero_stage_fsdp", "")
     beside = {key: cells[key] for key in ("pp", "cp") if not is_empty(cells.get(key, ""))}
     beside |= {"zero": stated} if stated.isdecimal() else {}
-    read = own_values({**beside, **{letters(name): text for name, text in shares.items()}}, "columns")
+    where = f"column{'s' if len(shares) > 1 else ''} {' and '.join(shares)}"
+    read = own_values({**beside, **{letters(name): text for name, text in shares.items()}}, where)
     if not is_empty(stated):
         read.pop("zero", None)
     return {IN_CELLS[key]: value for key, value in read.items()}
@@ -185,7 +191,8 @@ def _says_layout(name: str, text: str) -> bool:
         return "offload" not in name.lower() or FLAGS.get(text.lower()) != 0
     if DEGREE.search(text):
         return True
-    degrees = 0 if NO_DEGREE.search(name) else len(DEGREE_NAMED.findall(name))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)  # numTP
+    degrees = 0 if NO_DEGREE.search(words) else len(DEGREE_NAMED.findall(words))
     return degrees > 1 or (degrees == 1 and COUNTS.fullmatch(text) is not None)
 
 

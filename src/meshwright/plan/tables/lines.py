@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import InputError
-from ...files import read_bytes, read_text, without_halves
+from ...files import read_bytes, without_halves
 
 MAX_TABLE_BYTES = 64 * 2**20
 RULE = re.compile(r":?-+:?")  # a cell of the line below the header of a Markdown table
@@ -23,10 +23,10 @@ SEARCHED = 1000  # lines in which a header may stand
 ASIDE = re.compile(r"\s*(?:#|sep=.$|$)")  # a comment, what Excel writes of its mark, or nothing
 
 
-class Lines(NamedTuple):
+class CellLines(NamedTuple):
     """The cells of a table: the header's, and those of each line behind it, with the line's number.
 
-    `caption` is the last text before the header, which is not read.
+    `header_line` is 0 where each object names its own, `caption` the last text before the header, which is not read.
     """
 
     header: list[str]
@@ -36,22 +36,26 @@ class Lines(NamedTuple):
     caption: str = ""
 
 
-def lines_of(path: str | Path, is_column: Callable[[str], bool]) -> Lines:
+def read_lines(path: str | Path, is_column: Callable[[str], bool]) -> CellLines:
     """Return the cells of a file; its header is the first line with some columns, else the first line."""
     text = _text(path)
     if SAID_AS_JSON.match(text):
         return _of_objects(_objects(text, path))
     lines = text.splitlines()
     first = next((n for n, line in enumerate(lines) if not ASIDE.match(line)), len(lines))
-    start = next((n for n in range(first, min(len(lines), first + SEARCHED)) if _is_header(lines[n], is_column)), first)
+    places = range(min(len(lines), first + SEARCHED))
+    # a comment may be the header, or its first column the number of GPUs: "# GPUs"
+    in_turn = (*(n for n in places if not ASIDE.match(lines[n])), *(n for n in places if ASIDE.match(lines[n])))
+    start = next((n for n in in_turn if _is_header(lines[n], is_column)), first)
     if start == len(lines):
-        return Lines([], 0, [])
+        return CellLines([], 0, [])
     mark = _mark(lines[start])
     rows = _barred_rows(lines, start, is_column, path) if mark == "|" else _parted_rows(lines, start, mark, path)
-    aside = re.compile(r"\s*$") if mark == "|" else ASIDE  # Markdown's headings are no comments
-    captions = [line.strip() for line in lines[:start] if not aside.match(line)]
+    # Markdown's headings are no comments
+    captions = [line.strip(" \t,;|") for line in lines[:start] if mark == "|" or not ASIDE.match(line)]
+    captions = [text for text in captions if re.search(r"\w", text)]
     (_, header), *behind = rows
-    return Lines(
+    return CellLines(
         header=header,
         header_line=start + 1,
         rows=[row for row in behind if row[1] != header],
@@ -63,11 +67,21 @@ def lines_of(path: str | Path, is_column: Callable[[str], bool]) -> Lines:
 def _text(path: str | Path) -> str:
     data = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
     if not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return read_text(path, max_bytes=MAX_TABLE_BYTES).lstrip("\ufeff")
+        return _utf8(data, path).lstrip("\ufeff")
     try:
         return data.decode("utf-16")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-16 text (byte {error.start})") from None
+
+
+def _utf8(data: bytes, path: str | Path) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}: not UTF-8 text (byte {error.start}, line {line}): spreadsheets write it as CSV UTF-8"
+        ) from None
 
 
 def _mark(line: str) -> str:
@@ -108,14 +122,15 @@ def _barred_rows(
     """Return the rows of a table of bars, the header's first; InputError where another table of runs comes after it."""
     header = _barred(lines[start])
     leading = lines[start].lstrip().startswith("|")
-    found = [(start + 1, header)]
+    found, is_parted = [(start + 1, header)], False
     for n in range(start + 1, len(lines)):
         is_barred = lines[n].lstrip().startswith("|") if leading else "|" in lines[n]
         row = _barred(lines[n]) if is_barred else []
+        is_parted |= not is_barred and bool(lines[n].strip())
         if not any(row) or _is_rule(row):
             continue
-        if row != header and n + 1 < len(lines) and _is_rule(_barred(lines[n + 1])):
-            if _is_header(lines[n], is_column):
+        if n + 1 < len(lines) and _is_rule(_barred(lines[n + 1])) and (is_parted or row != header):
+            if _is_header(lines[n], is_column):  # what stands between may say in what the two differ
                 raise InputError(f"{path}: a second table of runs begins in line {n + 1}: expected one a file")
             break
         found.append((n + 1, row))
@@ -133,17 +148,31 @@ def _barred(line: str) -> list[str]:
 def _objects(text: str, path: str | Path) -> list[tuple[int, dict[str, str]]]:
     """Return the objects of a JSON file, one a line, or all in a list or alone, each as text by the way to a value."""
     try:
-        return [(n, _flat(_parsed(line))) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
-    except ValueError as lines_error:
-        try:
-            whole = _parsed(text)
-        except ValueError:
-            raise InputError(f"{path}: neither JSON nor an object of JSON a line: {lines_error}") from None
-    items = whole if isinstance(whole, list) else [whole]
-    try:
-        return [(n, _flat(item)) for n, item in enumerate(items, 1)]
+        return [(number, _flat(value)) for number, value in _values(text)]
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _values(text: str) -> list[tuple[int, Any]]:
+    """Return the values of a file with their lines; of one that is a list, or holds a list and no more, its items."""
+    found: list[tuple[int, Any]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found.append((number, _parsed(line)))
+        except ValueError as error:
+            if found:
+                raise ValueError(f"line {number}: expected an object of JSON: {error}") from None
+            found = [(1, _parsed(text))]
+            break
+    if len(found) > 1:
+        return found
+    whole = found[0][1]
+    if isinstance(whole, dict) and len(whole) == 1:
+        (inner,) = whole.values()
+        whole = inner if isinstance(inner, list) else whole
+    return list(enumerate(whole, 1)) if isinstance(whole, list) else [(1, whole)]
 
 
 def _parsed(text: str) -> Any:
@@ -181,7 +210,7 @@ def _as_text(value: Any) -> str:
     return {None: "", True: "true", False: "false"}.get(value, value) if not isinstance(value, dict) else ""
 
 
-def _of_objects(objects: Iterable[tuple[int, dict[str, str]]]) -> Lines:
+def _of_objects(objects: Iterable[tuple[int, dict[str, str]]]) -> CellLines:
     objects = list(objects)
     header = list(dict.fromkeys(name for _, one in objects for name in one))
-    return Lines(header, 1, [(number, [one.get(name, "") for name in header]) for number, one in objects])
+    return CellLines(header, 0, [(number, [one.get(name, "") for name in header]) for number, one in objects])

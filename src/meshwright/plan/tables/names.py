@@ -23,8 +23,10 @@ NAMES = {  # of columns, without marks, case and units
         "global_batch_tokens",
     ),
     **dict.fromkeys(
-        ("gradientaccumulationsteps", "gradientaccumulation", "gradaccumulationsteps", "gradaccumulation", "gradaccum")
-        + ("gradaccumsteps", "accumulation", "gas", "ga", "nummicrobatches"),
+        (
+            *("gradientaccumulationsteps", "gradientaccumulation", "gradaccumulationsteps", "gradaccumulation"),
+            *("gradaccum", "gradaccumsteps", "accumulation", "gas", "ga", "nummicrobatches"),
+        ),
         "accumulation_steps",
     ),
     **dict.fromkeys(("zero", "sharding", "shardingstrategy", "fsdpshardingstrategy"), "zero_stage_fsdp"),
@@ -37,8 +39,9 @@ NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("steptime", "timeperstep", "iterationtime", "itertime", "timeperiteration"), "step_time_s"),
     **dict.fromkeys(("peakmemory", "peakmem", "maxmemory", "peakmemorypergpu"), "peak_memory_bytes_per_gpu"),
 }
-RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s"
-    r"(?:throughput)?(?:t|toks?|tokens?)(?:(?:per|p)?(?:s|sec|second)(?:per)?gpu|(?:per)?gpu(?:per)?(?:s|sec|second))"
+RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s", "TGS"
+    r"(?:throughput)?(?:t|toks?|tokens?)"
+    r"(?:(?:per|p)?(?:s|sec|second)(?:per)?(?:gpu|device)|(?:per)?(?:gpu|device)(?:per)?(?:s|sec|second))|tgs"
 )
 TOKENS = re.compile(r"(?i)\s*(?:[(\[]\s*(?:t|toks?|tokens?)\s*[)\]]|[\s_](?:in[\s_])?tok(?:en)?s)$")  # a unit
 IN_TOKENS = {  # columns that are in tokens where their names say so
@@ -50,9 +53,10 @@ STEP = r"(?:it|iters?|iterations?|steps?)"
 OF_STEPS = re.compile(rf"(?i)(?:train[/_ ])?{STEP}[\s_]*(?:/|per)[\s_]*(?:s|sec|seconds?)")  # a rate
 A_STEP = re.compile(rf"(?i)(s|sec|seconds?|ms)[\s_]*(?:/|per)[\s_]*{STEP}")
 # objects inside of which a name means what it means alone
-LIFTED = re.compile(
-    r"(?i)(?:parallel\w*|layout|strategy|config|args|hparams|train\w*|run|job|setup|batch|measured|results?|metrics)"
+_LIFTED = (
+    r"(?:parallel\w*|layout|strategy|mesh|config|args|hparams|train\w*|run|job|setup|batch|measured|results?|metrics)"
 )
+LIFTED = re.compile(rf"(?i){_LIFTED}(?:\.{_LIFTED})*")
 IN_CELLS = {  # keys of a layout whose column has another name
     **{"mbs": "micro_batch", "zero": "zero_stage_fsdp", "sp": "seq_parallel"},
     **{name: name for name in ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "replicas")},

@@ -3,6 +3,8 @@
 No such reading is counted: a table says what it says, and its author can tell.
 """
 
+import msgspec
+
 from ...hardware import Catalogue
 from ...units import counted, format_time
 from .runs import Run, RunRow, beyond_peak
@@ -18,7 +20,18 @@ def other_readings(row: RunRow, predicted_s: float, band: float, catalogue: Cata
         for said, step_s in _readings(run, measured_s, of_rate=row.is_of_rate)
         if abs(predicted_s / step_s - 1.0) <= band and not beyond_peak(run, step_s, catalogue)
     ]
-    return ", or ".join(found)
+    return ", or ".join([*found, *_batch_of_tokens(run, measured_s, catalogue)])
+
+
+def _batch_of_tokens(run: Run, measured_s: float, catalogue: Catalogue) -> list[str]:
+    """Return that a batch which the measured step has no time for may be in tokens, where these are whole sequences."""
+    sequences, rest = divmod(run.global_batch, run.seq_len)
+    fewer = msgspec.structs.replace(run, global_batch=sequences)
+    if rest or not sequences or not beyond_peak(run, measured_s, catalogue):
+        return []
+    if beyond_peak(fewer, measured_s, catalogue):
+        return []
+    return [f"its batch in tokens would be of {counted(sequences, 'sequence')} (column global_batch_tokens)"]
 
 
 def _readings(run: Run, measured_s: float, *, of_rate: bool) -> list[tuple[str, float]]:

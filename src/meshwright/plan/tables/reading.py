@@ -5,7 +5,7 @@ the header, where it is measured.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,25 +15,31 @@ from .cells import FLAGS, is_empty
 from .columns import MEASURED, SWITCHED, WHOLE, unread
 from .engine_cells import FSDP_SWITCHES, PRICED, is_read
 from .figures import with_plain_numbers
-from .lines import lines_of
+from .lines import read_lines
 from .names import A_SECOND, UNIT, column_of, is_column, letters, unit_of
 
 # What is no switch in such a column: the ranks that share states. Megatron-Bridge's pages have both: FSDP = 1 "use
 # FSDP", and in the archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/
 # latest/performance-summary.html and performance-summary-archive.html)
 SHARDS = re.compile(r"[2-9]|[1-9]\d+")
-UNIT_WORD = re.compile(r"(?i)[(\[]?(s|ms|us|sec|seconds|bytes|[kmgt]i?b|toks?|tokens?|seqs?|sequences|gpus?|gb/s|#)[)\]]?")
+UNIT_WORD = re.compile(
+    r"(?i)[(\[]?(s|ms|us|sec|seconds|bytes|[kmgt]i?b|toks?|tokens?|seqs?|sequences|gpus?|gb/s|#)[)\]]?"
+)
+
+
+MERGED = " (of cells that a spreadsheet merged only the first has the value)"
 
 
 class TableLine(NamedTuple):
     """A line of a table: its cells by column, None where the line ends before, and why it cannot be read, if so.
 
-    `ends`: the number of cells that it leaves out at its end, which it may.
+    `ends`: the number of cells that it leaves out at its end, which it may. `merged`: that cells above may be its own.
     """
 
     cells: dict[str, str | None]
     fault: str
     ends: int = 0
+    merged: str = ""
 
 
 class RunTable(NamedTuple):
@@ -50,17 +56,18 @@ class RunTable(NamedTuple):
 
 def read_table(path: str | Path) -> RunTable:
     """Return the columns of a table and its lines; InputError where it is none, or two columns are one."""
-    found = lines_of(path, is_column)
+    found = read_lines(path, is_column)
     said, rows = found.header, [row for _, row in found.rows]
     columns, rows = _with_switch(said, _columns(said, path), rows)
     columns, rows, numbers = _without_units(columns, rows, [number for number, _ in found.rows])
     names = [name for name, _ in columns]
-    lines = []
+    lines: list[TableLine] = []
     for row, number in zip(rows, numbers, strict=True):
         cells: dict[str, str | None] = dict.fromkeys(names[len(row) :])
         cells |= {name: _with_unit(cell, unit) for (name, unit), cell in zip(columns, row, strict=False)}
         fault = _miscounted(len(row), names, number, barred=found.barred)
-        lines.append(TableLine(cells, fault, 0 if fault else max(0, len(names) - len(row))))
+        merged = MERGED if lines and _is_below(cells) else ""
+        lines.append(TableLine(cells, fault, 0 if fault else max(0, len(names) - len(row)), merged))
     _read_numbers(lines, names)
     return RunTable(names, lines, found.header_line, found.caption)
 
@@ -68,7 +75,7 @@ def read_table(path: str | Path) -> RunTable:
 def not_read(path: str | Path) -> list[str]:
     """Return what a file holds beside a table of runs, and the columns that nothing reads, a sentence each."""
     table = read_table(path)
-    before = f"the table's header is line {table.header_line}; what stands before it is not read: {table.caption[:80]!r}"
+    before = f"the table begins in line {table.header_line}; what stands before it is not read: {table.caption[:80]!r}"
     return ([before] if table.caption else []) + [
         f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is"
         for name, hint in unread(name for name in table.names if not is_read(name)).items()
@@ -84,6 +91,13 @@ def _read_numbers(lines: list[TableLine], names: list[str]) -> None:
     for name, column in with_plain_numbers(columns(WHOLE), columns(MEASURED)).items():
         for line, cell in zip(lines, column, strict=True):
             line.cells[name] = cell
+
+
+def _is_below(cells: Mapping[str, str | None]) -> bool:
+    """Return whether a row says how it was split and not on which GPUs, as beside a cell that spans several rows."""
+    machine, split = ("gpu", "num_gpus"), ("tp", "pp", "dp", "micro_batch", "zero_stage_fsdp")
+    says_machine, says_split = (any(not is_empty(cells.get(name) or "") for name in some) for some in (machine, split))
+    return says_split and not says_machine
 
 
 def _miscounted(cells: int, names: list[str], number: int, *, barred: bool) -> str:
@@ -103,7 +117,7 @@ def _miscounted(cells: int, names: list[str], number: int, *, barred: bool) -> s
 def _without_units(
     columns: list[tuple[str, str]], rows: list[list[str]], numbers: list[int]
 ) -> tuple[list[tuple[str, str]], list[list[str]], list[int]]:
-    """Return columns, rows and their lines without a line of units below the header, which those of figures then have."""
+    """Return columns, rows and their lines without a line of units below the header, which figures then have."""
     said = rows[0] if rows else []
     words = [cell for cell in said if not is_empty(cell)]
     if not words or not all(UNIT_WORD.fullmatch(word) for word in words):

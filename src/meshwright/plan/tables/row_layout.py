@@ -112,7 +112,7 @@ def batch_sequences(cells: Cells, layout: Layout, assumed: list[str], *, parts: 
     steps, each = count_of(cells, "accumulation_steps", 0, least=0), layout.dp * layout.mbs
     if steps and not said:
         if is_empty(cells.get("micro_batch", "")):
-            raise InputError("global_batch_sequences: not stated, nor is micro_batch, which accumulation_steps multiply")
+            raise InputError("global_batch_sequences: not stated, nor micro_batch, which accumulation_steps multiply")
         said["accumulation_steps"] = steps * each
         assumed.append(f"batch {steps * each}: accumulation_steps {steps} x micro-batch {layout.mbs} x dp {layout.dp}")
     batch = next(iter(said.values()))
@@ -136,7 +136,7 @@ def batch_sequences(cells: Cells, layout: Layout, assumed: list[str], *, parts: 
 
 def _stated_batches(cells: Cells) -> dict[str, int]:
     """Return the sequences of a step by the columns that state them, or their tokens."""
-    found = {}
+    found: dict[str, int] = {}
     for column in ("global_batch_sequences", "global_batch_tokens"):
         said = cells.get(column, "")
         if is_empty(said):
@@ -157,7 +157,7 @@ def _of_tokens(text: str, said: str, column: str, seq_len: int) -> int:
     if number % seq_len:
         raise InputError(
             f"{column}: {said!r} are {number / seq_len:.6g} sequences of {seq_len} tokens: expected whole ones"
-            + (", of tokens in full" if short else "")
+            + (", and tokens in full" if short else "")
         )
     return int(number) // seq_len
 

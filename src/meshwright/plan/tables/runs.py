@@ -162,10 +162,10 @@ def read_rows(
     lacks = [name for name in ("gpu", "num_gpus") if name not in names]
     if lacks:
         hints = "".join(f"; {name}: {hint}" for name, hint in unread(names).items() if hint)
-        told = f"; it has {', '.join(filter(None, names))}{hints}" if len(names) > 1 else ""
+        told = f"; it has {', '.join(filter(None, names))}{hints}" if len(names) > 1 or not table.header_line else ""
         columns = f"column{'s' if len(lacks) > 1 else ''} {' and '.join(lacks)}"
-        line = "its first line" if table.header_line < 2 else f"its header, line {table.header_line}"
-        raise InputError(f"{path}: expected a table with the {columns} in {line}{told}")
+        place = {0: "the keys of its objects", 1: "its first line"}.get(table.header_line, f"line {table.header_line}")
+        raise InputError(f"{path}: expected a table with the {columns} in {place}{told}")
     folder = Path(path).parent
     if default is not None:
         for line in lines:
@@ -189,7 +189,7 @@ def _row(
             raise InputError(line.fault)
         cells = with_engine_cells(cells)
         check_unread(cells)
-        check_stated(cells, NEEDED, ONE_OF)
+        check_stated(cells, NEEDED, ONE_OF, hint=line.merged)
         run = _run(name, family, with_layout(cells), catalogue, known, models, folder)
     except InputError as error:
         reason = str(error)
