@@ -51,6 +51,8 @@ def test_joined_degrees_agree_with_their_own_columns(tmp_path):
         ("numTP", "4"),
         ("MP", "4"),
         ("pipeline stages", "4"),
+        ("stage", "3"),
+        ("model chunks", "5"),
         ("ranks per replica", "16"),
         ("act ckpt", "True"),
         ("num_layers_per_virtual_pipeline_stage", "5"),
@@ -70,6 +72,8 @@ def test_a_column_of_the_split_or_the_batch_that_nothing_reads_keeps_its_row_unp
         ("Activation CPUOffload", "False"),
         ("num_layers_per_virtual_pipeline_stage", "None"),
         ("State", "finished"),
+        ("stage", "pretraining"),
+        ("Model size (B)", "70.6"),
     ],
 )
 def test_a_column_that_says_nothing_of_the_split_keeps_no_row_from_its_price(tmp_path, name, cell):

@@ -29,6 +29,8 @@ def measured(tmp_path, **cells):
         ("0.0086 it/s", 1 / 0.0086),
         ("2.5 steps/s", 0.4),
         ("116 250 ms", 116.25),
+        ("116.25 ± 0.4 s", 116.25),
+        ("116.25 +/- 1%", 116.25),
     ],
 )
 def test_a_time_of_a_step_is_read_as_clocks_shells_and_progress_bars_write_it(tmp_path, cell, seconds):
@@ -44,6 +46,7 @@ def test_a_time_of_a_step_is_read_as_clocks_shells_and_progress_bars_write_it(tm
         ("train/steps_per_second", "0.0086", 1 / 0.0086),
         ("steps", "5000", None),
         ("train/steps", "5000", None),
+        ("avg step time (ms)", "116250", 116.25),
     ],
 )
 def test_a_column_may_be_the_time_of_a_step_or_their_rate_and_is_no_number_of_steps(tmp_path, name, cell, seconds):
@@ -54,6 +57,14 @@ def test_a_column_may_be_the_time_of_a_step_or_their_rate_and_is_no_number_of_st
 
 def test_a_time_goes_before_a_rate_of_steps_in_the_same_table(tmp_path):
     assert measured(tmp_path, **{"step time": "116.25", "it/s": "0.01"}).measured_step_time_s == 116.25
+
+
+def test_a_mean_gives_way_to_the_time_itself_and_is_not_chosen_before_a_median(tmp_path):
+    mean = {"mean step time (s)": "117"}
+
+    assert measured(tmp_path, **mean, step_time_s="116.25").measured_step_time_s == 116.25
+    assert measured(tmp_path, **mean, median_step_time_s="116").measured_step_time_s is None
+    assert measured(tmp_path, **{"mean peak memory (GiB)": "71"}).measured_peak_memory_bytes is None
 
 
 def test_minutes_and_seconds_that_may_be_hours_and_minutes_are_not_counted(tmp_path):

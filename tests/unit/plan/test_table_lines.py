@@ -58,13 +58,27 @@ def test_a_second_table_of_runs_in_a_page_is_refused_for_what_stands_between(tmp
         rows(tmp_path, f"{barred(CELLS)}\n\n### In fp8\n\n{barred(CELLS)}\n")
 
 
-@pytest.mark.parametrize(("said", "seconds"), [("ms", 0.11625), ("[s]", 116.25)])
+def test_a_second_table_behind_the_first_is_refused_also_where_its_columns_only_change_places(tmp_path):
+    turned = dict(reversed(CELLS.items()))
+
+    with pytest.raises(InputError, match="a second table of runs begins in line 4: expected one a file"):
+        rows(tmp_path, table(CELLS) + "\n" + table(turned))
+
+
+def test_lines_that_repeat_another_are_said(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(two(CELLS, CELLS))
+
+    assert not_read(path) == ["lines that repeat another word for word: 1; each counts as a run of its own"]
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("ms", 0.11625), ("[s]", 116.25), ("minutes", 6975), ("ticks", None)])
 def test_a_line_of_units_below_the_header_is_no_run_and_is_that_of_measured_columns(tmp_path, said, seconds):
     units = {"num_gpus": "#", "seq_len": "tok", "step_time_s": said}
     head, run = table(CELLS).splitlines()
     (row,) = rows(tmp_path, "\n".join((head, ",".join(units.get(name, "-") for name in CELLS), run)))
 
-    assert row.measured_step_time_s == pytest.approx(seconds)
+    assert row.measured_step_time_s == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_a_line_with_a_number_cut_in_two_is_named_by_its_line_and_reads_nothing(tmp_path):

@@ -29,8 +29,8 @@ _KEY = r"(?:etp|tp|vpp|vp|pp|dp|cp|ep|mbs)"
 _MARK = r"[\s/x×*,;:+&_-]+"
 JOINED = re.compile(rf"(?i)[(\[]?({_KEY}(?:{_MARK}{_KEY})+)[)\]]?")  # "TP/PP/DP", "tp x pp", "(TP, PP)"
 DEGREE_NAMED = re.compile(
-    rf"(?i)(?<![a-z])(?:{_KEY}|mp|fsdp|hsdp|stages|(?:model|pipe(?:line)?|tensor)[\s_-]*(?:paral[a-z]*|stages?|size|ranks?)"
-    r"|(?:model[\s_-]*)?replicas?)(?![a-z])"
+    rf"(?i)(?<![a-z])(?:{_KEY}|mp|fsdp|hsdp|stages?|(?:model|pipe|pipeline|tensor)[\s_-]*(?:paral[a-z]*|stages?|ranks?)"
+    r"|(?:pipeline|tensor)[\s_-]*size|(?:model|virtual|pipeline)[\s_-]*chunks?|replicas?)(?![a-z])"
 )
 NO_DEGREE = re.compile(
     r"(?i)time|comm|byte|overlap|bubble|share|util|bandwidth|%|(?<![a-z])(rate|m?s|[gm]i?b|bw)(?![a-z])"
@@ -182,7 +182,7 @@ def check_unread(cells: Mapping[str, str]) -> None:
             )
         if _says_batch(name, text) and is_empty(cells.get("micro_batch", "")):
             raise InputError(
-                f"column {name} is not read, and says {text!r} of a batch, while micro_batch is not stated"
+                f"column {name}, {text!r}, is not read: global_batch_sequences or micro_batch says which batch it is"
             )
 
 

@@ -19,6 +19,7 @@ SPACED = re.compile(r"^[1-9]\d{0,2}(?:(?:[ \u00a0\u202f]\d{3})+|(?:['\u2019]\d{3
 COMMAS = re.compile(r"^[1-9]\d{0,2}(?:,\d{3})+(?!\s*[\d.,kKM])")  # part thousands of what is a whole number mostly
 NUMBER = r"\d+(?:[.,]\d+)?|[.,]\d+"
 A_SECOND = re.compile(rf"(?i)({NUMBER})\s*{STEP}\s*(?:/|per)\s*(?:s|sec|seconds?)")  # steps
+SPREAD = re.compile(rf"\s*(?:±|\+/-)\s*(?:{NUMBER})\s*%?(?=\s*[a-z]*$)")  # behind a mean
 OF_A_STEP = re.compile(rf"(?i)\s*(?:/|per)\s*{STEP}$")
 WORDS = {  # of units of time
     **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
@@ -30,7 +31,7 @@ CLOCK = re.compile(r"(?:(?:(\d+):)?([0-5]?\d):)([0-5]\d(?:[.,]\d+)?)")  # 0:00:0
 EITHER_CLOCK = re.compile(r"(\d+):([0-5]\d)")  # minutes and seconds, or hours and minutes
 # 2m9.5s, 1 h 2 min, PT9.1S (ISO 8601)
 PARTS = re.compile(
-    rf"(?i)(?:P(?:0D)?T)?(?:(\d+)\s*h(?:ours?|rs?)?)?[\s,]*(?:(\d+)\s*m(?:in(?:ute)?s?)?)?[\s,]*(?:({NUMBER})\s*s(?:ec(?:ond)?s?)?)?"
+    rf"(?i)(?:P(?:0D)?T)?(?:(\d+)\s*h(?:ours?|rs?)?)?[\s,]*(?:(\d+)\s*m(?:in(?:ute)?s?)?)?[\s,]*(?:({NUMBER})\s*s(?:econds?|ecs?)?)?"
 )
 THOUSAND, MILLION = 1e3, 1e6
 TOKENS_A_SECOND = re.compile(rf"({NUMBER})\s*([kKM]?)(?:\s+(.*)|([a-z/].*))?")
@@ -78,7 +79,7 @@ def step_seconds(text: str) -> float:
     """Return the seconds of a step that a cell says: 9.1, 9100 ms, 9.1s/it, 0.11 it/s, 0:00:09.1, 2m9.5s, PT9.1S."""
     if a_second := A_SECOND.fullmatch(text):
         return 1.0 / _number(a_second[1])
-    alone = OF_A_STEP.sub("", text)
+    alone = OF_A_STEP.sub("", SPREAD.sub("", text))
     if (clock := CLOCK.fullmatch(alone)) and not EITHER_CLOCK.fullmatch(alone):
         return 3600.0 * int(clock[1] or 0) + 60.0 * int(clock[2]) + _number(clock[3])
     parts = PARTS.fullmatch(alone)

@@ -20,6 +20,7 @@ RULE = re.compile(r":?-+:?")  # a cell of the line below the header of a Markdow
 SAID_AS_JSON = re.compile(r"\s*(?:\{|\[\s*\{)")
 LEAST_COLUMNS = 3  # that are known make a header
 SEARCHED = 1000  # lines in which a header may stand
+SECOND = "a second table of runs begins in line"
 ASIDE = re.compile(r"\s*(?:#|sep=.$|$)")  # a comment, what Excel writes of its mark, or nothing
 
 
@@ -55,6 +56,9 @@ def read_lines(path: str | Path, is_column: Callable[[str], bool]) -> CellLines:
     captions = [line.strip(" \t,;|") for line in lines[:start] if mark == "|" or not ASIDE.match(line)]
     captions = [text for text in captions if re.search(r"\w", text)]
     (_, header), *behind = rows
+    for number, row in behind:
+        if row != header and len({*row} & {*header}) >= LEAST_COLUMNS and _names_columns({*row} & {*header}, is_column):
+            raise InputError(f"{path}: {SECOND} {number}: expected one a file")
     return CellLines(
         header=header,
         header_line=start + 1,
@@ -89,7 +93,11 @@ def _mark(line: str) -> str:
 
 
 def _is_header(line: str, is_column: Callable[[str], bool]) -> bool:
-    return sum(map(is_column, _cells(line))) >= LEAST_COLUMNS
+    return _names_columns(_cells(line), is_column)
+
+
+def _names_columns(cells: Iterable[str], is_column: Callable[[str], bool]) -> bool:
+    return sum(map(is_column, cells)) >= LEAST_COLUMNS
 
 
 def _cells(line: str) -> list[str]:
@@ -131,7 +139,7 @@ def _barred_rows(
             continue
         if n + 1 < len(lines) and _is_rule(_barred(lines[n + 1])) and (is_parted or row != header):
             if _is_header(lines[n], is_column):  # what stands between may say in what the two differ
-                raise InputError(f"{path}: a second table of runs begins in line {n + 1}: expected one a file")
+                raise InputError(f"{path}: {SECOND} {n + 1}: expected one a file")
             break
         found.append((n + 1, row))
     return found

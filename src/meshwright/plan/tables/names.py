@@ -48,6 +48,8 @@ IN_TOKENS = {  # columns that are in tokens where their names say so
     "seq_len": "seq_len",
     "global_batch_sequences": "global_batch_tokens",
 }
+OF_MANY_STEPS = frozenset({"step_time_s", "tokens_per_s_per_gpu"})  # what has a mean
+STATISTIC = re.compile(r"(?i)(?:avg\.?|average|mean|median)[\s_]+(?=\S)")
 A_SECOND = "it/s"  # the unit of steps a second
 STEP = r"(?:it|iters?|iterations?|steps?)"
 OF_STEPS = re.compile(rf"(?i)(?:train[/_ ])?{STEP}[\s_]*(?:/|per)[\s_]*(?:s|sec|seconds?)")  # a rate
@@ -101,6 +103,11 @@ def column_of(name: str) -> tuple[str, str]:
     return known, unit_of(united.group(2))
 
 
+def is_derived(name: str, unit: str) -> bool:
+    """Return whether a column has a statistic of what it means, or its rate, with this unit."""
+    return unit == A_SECOND or STATISTIC.match(name) is not None
+
+
 def unit_of(word: str) -> str:
     """Return a unit of time or memory as cells have it: "ms", "GiB"."""
     unit = word.lower()
@@ -112,6 +119,8 @@ def _known(name: str) -> str:
     plain = letters(name)
     if plain in SWITCHES:
         return ""
+    if (statistic := STATISTIC.match(name)) and (of := _known(name[statistic.end() :])) in OF_MANY_STEPS:
+        return of
     own = IN_CELLS.get(own_name(plain) or plain, "")
     exact = next((known for known in (*INPUTS, *MEASURED) if letters(known) == plain), "")
     found = exact or NAMES.get(plain, "") or own or ("tokens_per_s_per_gpu" if RATE.fullmatch(plain) else "")

@@ -5,6 +5,7 @@ the header, where it is measured.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -16,15 +17,12 @@ from .columns import MEASURED, SWITCHED, WHOLE, unread
 from .engine_cells import FSDP_SWITCHES, PRICED, is_read
 from .figures import with_plain_numbers
 from .lines import read_lines
-from .names import A_SECOND, UNIT, column_of, is_column, letters, unit_of
+from .names import UNIT, column_of, is_column, is_derived, letters, unit_of
 
 # What is no switch in such a column: the ranks that share states. Megatron-Bridge's pages have both: FSDP = 1 "use
 # FSDP", and in the archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/
 # latest/performance-summary.html and performance-summary-archive.html)
 SHARDS = re.compile(r"[2-9]|[1-9]\d+")
-UNIT_WORD = re.compile(
-    r"(?i)[(\[]?(s|ms|us|sec|seconds|bytes|[kmgt]i?b|toks?|tokens?|seqs?|sequences|gpus?|gb/s|#)[)\]]?"
-)
 
 
 MERGED = " (of cells that a spreadsheet merged only the first has the value)"
@@ -75,11 +73,18 @@ def read_table(path: str | Path) -> RunTable:
 def not_read(path: str | Path) -> list[str]:
     """Return what a file holds beside a table of runs, and the columns that nothing reads, a sentence each."""
     table = read_table(path)
+    seen = Counter(tuple(line.cells.items()) for line in table.lines)
+    again = sum(count - 1 for count in seen.values())
+    repeats = f"lines that repeat another word for word: {again}; each counts as a run of its own"
     before = f"the table begins in line {table.header_line}; what stands before it is not read: {table.caption[:80]!r}"
-    return ([before] if table.caption else []) + [
-        f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is"
-        for name, hint in unread(name for name in table.names if not is_read(name)).items()
-    ]
+    return (
+        [before] * bool(table.caption)
+        + [repeats] * bool(again)
+        + [
+            f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is"
+            for name, hint in unread(name for name in table.names if not is_read(name)).items()
+        ]
+    )
 
 
 def _read_numbers(lines: list[TableLine], names: list[str]) -> None:
@@ -119,15 +124,20 @@ def _without_units(
 ) -> tuple[list[tuple[str, str]], list[list[str]], list[int]]:
     """Return columns, rows and their lines without a line of units below the header, which figures then have."""
     said = rows[0] if rows else []
-    words = [cell for cell in said if not is_empty(cell)]
-    if not words or not all(UNIT_WORD.fullmatch(word) for word in words):
-        return columns, rows, numbers
-    units = {place: UNIT.match(f"x {cell.strip('()[] ')}") for place, cell in enumerate(said)}
+    if not any(re.search(r"[^\W\d_]|#", cell) for cell in said) or any(re.search(r"\d", cell) for cell in said):
+        return columns, rows, numbers  # a run has a number at least, and units have none
+    words = dict(zip(columns, (cell.strip("()[] ") for cell in said), strict=False))
     found = [
-        (name, unit_of(match[2]) if name in MEASURED and not unit and (match := units.get(place)) else unit)
-        for place, (name, unit) in enumerate(columns)
+        (name, _unit_below(words.get((name, unit), "")) if name in MEASURED and not unit else unit)
+        for name, unit in columns
     ]
     return found, rows[1:], numbers[1:]
+
+
+def _unit_below(word: str) -> str:
+    """Return the unit that stands below the name of a measured column: one of time or memory, or as it is."""
+    united = UNIT.match(f"x {word}")
+    return "" if is_empty(word) else unit_of(united[2]) if united else word
 
 
 def _with_switch(
@@ -161,8 +171,12 @@ def _columns(said: list[str], path: str | Path) -> list[tuple[str, str]]:
     """Return the column that each name means, and the unit behind it; names that stand for one that is there do not."""
     found = [column_of(name) for name in said]
     found = [one if one[0] == name or one[0] not in said else (name, "") for one, name in zip(found, said, strict=True)]
-    if sum(column == "step_time_s" for column, _ in found) > 1:  # a time goes before how many there are in a second
-        found = [(name, "") if one[1] == A_SECOND else one for one, name in zip(found, said, strict=True)]
+    several = {
+        column for column, count in Counter(column for column, _ in found).items() if count > 1
+    } & MEASURED.keys()
+    # a time goes before how many steps a second has; of means and medians none goes before the others
+    beside = [one[0] in several and is_derived(name, one[1]) for one, name in zip(found, said, strict=True)]
+    found = [(name, "") if other else one for one, name, other in zip(found, said, beside, strict=True)]
     names = [name for name, _ in found]
     twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
     if twice is not None:
