@@ -26,8 +26,10 @@ def calibration_of(
     from ..plan.analytic.calibration import is_file
     from ..plan.fitting.calibrate import calibrate_from_runs
     from ..plan.layouts.stacks import find_stack, stack_named
+    from ..plan.tables.reading import not_read
     from ..plan.validate import known_models
     from ..report.calibration import show_calibration
+    from .prose import say
 
     if stack is not None and is_file(stack):
         raise InputError(f"--stack {stack} and --calibrate: expected one of them")
@@ -38,6 +40,8 @@ def calibration_of(
         stack_named(stack)  # not known to anyone
     if known is not None and found.stack != known:
         raise InputError(f"--calibrate {runs}: runs of {found.family or found.stack}, not of {stack}")
+    for text in not_read(runs):
+        say(f"{runs}: {text}", err=True)
     show_calibration(console, found)
     return found
 

@@ -232,6 +232,15 @@ def test_runs_of_several_stacks_and_accelerators_are_named_with_their_rows_and_n
     assert "(b200: mine-2; h100: mine-0, mine-1)" in str(caught.value)
 
 
+def test_a_run_that_a_table_repeats_is_named_once_and_columns_that_nothing_reads_are_said(tmp_path, capsys):
+    row = lines({"tp": "2", "step_time_s": "3.0", "MFU": "0.4"})[0]
+    path = written(tmp_path / "runs.csv", [row, row, row])
+
+    assert [one.id for one in calibrated(path).runs] == ["mine-0 (3 times)"]
+    assert cli.run_command([*PLAN, "--cluster", "dgx-h100", "--calibrate", path]) == 0
+    assert "runs.csv: column MFU: not read" in capsys.readouterr().err
+
+
 def test_coefficients_of_the_factors_stay_shares(tmp_path):
     from meshwright.plan.analytic.coefficients import coefficients
 

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,7 +173,7 @@ def _steps(
         repeats.setdefault(inputs_digest(run), []).append((row, run))
     if not repeats:
         raise InputError(f"{path}: no rows; expected one to ten measured steps")
-    ids = [", ".join(row.id for row, _ in group) for group in repeats.values()]
+    ids = [_named_once([row.id for row, _ in group]) for group in repeats.values()]
     runs = [group[0][1] for group in repeats.values()]
     _check_one_kind(path, [(row, run) for group in repeats.values() for row, run in group], known)
     times = [[float(row.measured_step_time_s or 0.0) for row, _ in group] for group in repeats.values()]
@@ -181,6 +182,11 @@ def _steps(
     steps = Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior)
     _check_times(steps, path, catalogue)
     return steps
+
+
+def _named_once(ids: Sequence[str]) -> str:
+    """Return the names of repeats of one run, each once with how often it stands there."""
+    return ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in Counter(ids).items())
 
 
 def _check_one_kind(path: str | Path, measured: Sequence[tuple[RunRow, Run]], known: Book) -> None:
