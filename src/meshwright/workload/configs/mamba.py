@@ -48,6 +48,16 @@ MAMBA_KEYS: dict[str, dict[str, str]] = {
 CONV_BIAS = ("use_conv_bias", "mamba_conv_bias")
 
 
+def _check_width(c: ConfigReader, mixer: Mamba2, prefix: str, expand: str) -> None:
+    """Raise ValueError for heads that are not together as wide as the class expands the residual stream."""
+    inner, names = c.whole(expand, 2) * c.whole("hidden_size"), MAMBA_KEYS[prefix]
+    if mixer.out_width != inner:
+        raise ValueError(
+            f"{names['heads']}, {names['head_dim']}: {mixer.heads} x {mixer.head_dim} = {mixer.out_width}; "
+            f"expected {expand} x hidden_size = {inner}"
+        )
+
+
 def _refuse_bias(c: ConfigReader, *names: str) -> None:
     for name in names:
         if c.flag(name):
@@ -133,6 +143,7 @@ def granite_hybrid(c: ConfigReader) -> Architecture:
     attends = any(kind not in {"linear_attention", "mamba"} for kind in kinds)
     full = attention_of_config(c) if attends else None
     mamba, small = mamba2(c, "mamba")
+    _check_width(c, mamba, "mamba", "mamba_expand")
     c.skip("num_attention_heads", "num_key_value_heads", "normalization_function")
     layers = [
         layer(mixer=mamba, small=2 * hidden + small)
@@ -150,6 +161,7 @@ def bamba(c: ConfigReader) -> Architecture:
     _refuse_bias(c, "mamba_proj_bias", "attention_bias", "mlp_bias")
     dense, full = Dense(width=c.whole("intermediate_size")), attention_of_config(c)
     mamba, small = mamba2(c, "mamba")
+    _check_width(c, mamba, "mamba", "mamba_expand")
     layers = [
         LayerKind(mixer=full, network=dense, small=2 * hidden)
         if i in full_at
@@ -226,6 +238,8 @@ def plain_mamba2(c: ConfigReader) -> Architecture:
     """Return Mamba-2: layers of one state-space mixer."""
     _refuse_bias(c, "use_bias")
     mixer, small = mamba2(c, "plain")
+    _check_width(c, mixer, "plain", "expand")
+    c.fixed(dict.fromkeys(("intermediate_size", "d_inner"), mixer.out_width))  # of versions that wrote it down
     return made(c, Traits(), [LayerKind(mixer=mixer, small=c.whole("hidden_size") + small)] * c.layers())
 
 

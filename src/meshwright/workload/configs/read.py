@@ -50,6 +50,8 @@ class Described(NamedTuple):
     ignored: tuple[str, ...]
     token: tuple[str, ...] = ()  # of the assumptions, what a token stands for, where it is no word of one text
     meant: str = ""  # a hint of the key that the first of these may be a misspelling of
+    length: tuple[int, str] = (0, "")  # tokens of a sequence that the class has no use for, and the key that says them
+    usual_length: bool = False  # that of the architecture is the default of the model type
 
 
 @functools.cache
@@ -312,7 +314,8 @@ def _single(
         raise type(error)(f"{error}{_of_defaults(reader, str(error))}") from None
     unknown = reader.unknown()
     assumed = (*reader.assumed, *reader.otherwise())
-    return Described(architecture, assumed, tuple(unknown), tuple(reader.token), _meant(unknown, reader))
+    lengths = (reader.length_beside(), reader.is_usual_length(architecture.max_position_embeddings))
+    return Described(architecture, assumed, tuple(unknown), tuple(reader.token), _meant(unknown, reader), *lengths)
 
 
 def _of_defaults(reader: ConfigReader, fault: str) -> str:
@@ -346,7 +349,8 @@ def _text_alone(config: Mapping[str, Any], kind: str, where: str) -> Described:
     rest = {key: value for key, value in config.items() if key != inside}
     beside = _beside({key: value for key, value in rest.items() if key != "model_type"}, found.architecture, where)
     told = f"{inside} alone: parts of {kind} beside it, such as encoders, are not counted"
-    return Described(found.architecture, (*found.assumed, told), (f"model_type {kind}", *beside, *found.ignored))
+    ignored = (f"model_type {kind}", *beside, *found.ignored)
+    return found._replace(assumed=(*found.assumed, told), ignored=ignored, token=(), meant="")
 
 
 def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
@@ -375,17 +379,12 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     beside = _beside(rest, found.architecture, where) if inside else []
     unknown += [key for key in found.ignored if key not in composite.passed]
     unknown += [key for key in beside if key not in composite.beside]
-    return Described(
-        msgspec.structs.replace(found.architecture, tower_parameters=towers),
-        (
-            *found.assumed,
-            *(FILLED.format(key, value, kind) for key, value in filled),
-            *(() if named else tied_as),
-            *told,
-        ),
-        tuple(unknown),
-        found.token,
-        found.meant if unknown[:1] == list(found.ignored[:1]) else "",
+    filled_in = (FILLED.format(key, value, kind) for key, value in filled)
+    return found._replace(
+        architecture=msgspec.structs.replace(found.architecture, tower_parameters=towers),
+        assumed=(*found.assumed, *filled_in, *(() if named else tied_as), *told),
+        ignored=tuple(unknown),
+        meant=found.meant if unknown[:1] == list(found.ignored[:1]) else "",
     )
 
 

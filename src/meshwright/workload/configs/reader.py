@@ -40,6 +40,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
 OTHERWISE = "{read} = {size} is read; {key} = {value}, which the class passes over, says otherwise"
 OF_FILES = frozenset({"num_nextn_predict_layers"})  # what a file says of layers that its class leaves out
 SHARING = re.compile("tie|share|no_")
+LENGTH = "max_position_embeddings"
+OF_LENGTH = re.compile("position_embeddings|n_positions|n_ctx|seq.*len|context_length|(model|source|target).*(len|pos)")
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 MOST = 2**40
 
@@ -165,9 +167,11 @@ class ConfigReader:
         value = self.value(name)
         if name not in self._config or value is None:  # a default holds for the default number of layers alone
             return None
-        right = isinstance(value, list) and len(value) in {count, count + further}
-        if not right or not all(isinstance(item, str) for item in value):
-            raise InputError(f"{self.where}: {name}: expected a word for each of the {count} layers")
+        words = value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+        if words is None or len(words) not in {count, count + further}:
+            got = f"a list of {len(words)}" if words is not None else f"{value!r:.100}"
+            layers = f"{count} layers ({self.found('num_hidden_layers')})"
+            raise InputError(f"{self.where}: {name}: expected a word for each of the {layers}, got {got}")
         return [*value[:count]]
 
     def alone(self, key: str) -> Any:
@@ -260,6 +264,17 @@ class ConfigReader:
     def found(self, name: str) -> str:
         """Return the key under which the config has a name."""
         return next((key for key in self.keys(name) if self._config.get(key) is not None), name)
+
+    def length_beside(self) -> tuple[int, str]:
+        """Return the tokens of a sequence that a file says under a key which its class passes over, and that key."""
+        own = self.keys(LENGTH)
+        said = ((self._config.get(key), key) for key in ALIASES[LENGTH] if key not in own)
+        return next(((size, key) for size, key in said if type(size) is int and 0 < size < MOST), (0, ""))
+
+    def is_usual_length(self, size: int) -> bool:
+        """Return whether a length is the default of the model type, and the file says none under whatever key."""
+        said = any(OF_LENGTH.search(key) and not is_empty(value) for key, value in self._config.items())
+        return not said and any(self._defaults.get(key) == size for key in self.keys(LENGTH))
 
     def _repeated(self) -> set[str]:
         """Return the keys that say no more than others do: of heads what follows from the width, and other names."""

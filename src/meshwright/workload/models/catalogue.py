@@ -20,7 +20,7 @@ import msgspec
 from ...errors import InputError, nearest
 from ...files import convert, read_text
 from ..architecture import Architecture
-from ..configs import architecture_of
+from ..configs import Described, architecture_of
 from .convolution import Convolution
 from .pyramid import KINDS, Pyramid
 from .spelling import entry_meant
@@ -160,13 +160,8 @@ def _of_config(config: Mapping[str, Any], name: str, where: str, *, allow_unknow
         pyramid, assumed = Pyramid.from_config(config, where=where)
         return Model(name=name, title=name, source=where, description=pyramid, assumed=assumed)
     found = architecture_of(config, name=name, where=where, allow_unknown=allow_unknown)
-    longest = found.architecture.max_position_embeddings
+    longest, told = _longest(found, name, where)
     short = 0 < longest <= LONGEST_ASSUMED
-    told = f"the longest that {where} allows" if short else ""
-    if not longest and found.token:
-        told = f"{name} does not say how long a sequence is, and {'; '.join(found.token)}"
-    if longest > LONGEST_ASSUMED:
-        told = f"{where} allows up to {longest} tokens, which is no length that it is trained at"
     return Model(
         name=name,
         title=name,
@@ -179,12 +174,47 @@ def _of_config(config: Mapping[str, Any], name: str, where: str, *, allow_unknow
     )
 
 
+def _longest(found: Described, name: str, where: str) -> tuple[int, str]:
+    """Return the most tokens of a sequence, 0 where nothing says them, and where they are from or why there are none."""
+    own, (beside, key) = found.architecture.max_position_embeddings, found.length
+    longest = own or beside
+    if longest > LONGEST_ASSUMED:
+        return longest, f"{where} allows up to {longest} tokens, which is no length that it is trained at"
+    if own and found.usual_length:
+        return own, f"the longest that its model type allows by default; {where} says none"
+    if own:
+        return own, f"the longest that {where} allows"
+    if beside:
+        return beside, f"{key} of {where}, which limits nothing in the model itself"
+    return 0, f"{name} does not say how long a sequence is, and {'; '.join(found.token)}" if found.token else ""
+
+
 def _read(file: Path) -> dict[str, Any]:
     text = read_text(file, max_bytes=MAX_CONFIG_BYTES).removeprefix("\ufeff")  # as Windows begins a file
     try:
-        data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text, object_pairs_hook=_said_once)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file}: {_no_json(text, error)}") from None
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise InputError(f"{file}: {error}") from None
     if not isinstance(data, dict):
         raise InputError(f"{file}: expected an object with the keys of a config.json, got {type(data).__name__}")
     return data
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; ValueError for a key that stands in it twice with two values, of which neither is known
+    to be meant.
+    """
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if found.setdefault(key, value) != value:
+            raise ValueError(f"{key}: stands twice, with {found[key]!r:.40} and {value!r:.40}; expected one value")
+    return found
+
+
+def _no_json(text: str, error: json.JSONDecodeError) -> str:
+    """Return where a text stops to be JSON, and what stands there."""
+    line = text[error.pos :].strip().partition("\n")[0].rstrip()
+    behind = " behind the end of the object" if error.msg.startswith("Extra data") else ""
+    return f"{error}, {repr(line[:60]) if line else 'nothing'}{behind or ' stands there'}"
