@@ -238,3 +238,51 @@ def test_a_file_that_begins_with_the_mark_of_its_byte_order_is_read(tmp_path):
     plain, marked = (load_model(saved(tmp_path, mark + json.dumps(LLAMA))) for mark in ("", "\ufeff"))
 
     assert marked == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '{"model_type": "llama"}\nmine@host:~$ ls\n',
+            r"Extra data: line 2 .*, 'mine@host:~. ls' behind the end of the",
+        ),
+        ("<!DOCTYPE html>\n<html>", "line 1 column 1 .*, '<!DOCTYPE html>' stands there"),
+        ("", "line 1 column 1 .*, nothing stands there"),
+    ],
+)
+def test_of_a_file_that_is_no_json_the_place_and_what_stands_there_are_said(tmp_path, text, told):
+    with pytest.raises(InputError, match=told):
+        load_model(saved(tmp_path, text))
+
+
+def test_a_key_that_stands_twice_is_refused_with_both_values_unless_they_are_one(tmp_path):
+    text = json.dumps(LLAMA)
+
+    with pytest.raises(InputError, match="hidden_size: stands twice, with 8192 and 4096; expected one value"):
+        load_model(saved(tmp_path, '{"hidden_size": 8192, ' + text[1:]))
+    assert load_model(saved(tmp_path, '{"hidden_size": 4096, ' + text[1:])) == load_model(saved(tmp_path, text))
+
+
+BLOOM = {"model_type": "bloom", "n_embed": 64, "n_layer": 2, "num_attention_heads": 4, "vocab_size": 512}
+T5 = {"model_type": "t5", "d_model": 64, "d_ff": 128, "d_kv": 16, "num_layers": 2, "num_heads": 4, "vocab_size": 512}
+
+
+@pytest.mark.parametrize(("config", "key"), [(BLOOM, "seq_length"), (T5, "n_positions"), (BLOOM, "n_positions")])
+def test_a_length_that_the_class_has_no_use_for_is_still_the_one_that_the_file_says(tmp_path, config, key):
+    said, silent = (load_model(saved(tmp_path, config | more)) for more in ({key: 768}, {}))
+
+    assert (said.seq_len, silent.seq_len) == (768, None)
+    assert said.seq_len_from.startswith(f"{key} of ")
+    assert said.architecture.parameters == silent.architecture.parameters
+    long = load_model(saved(tmp_path, config | {key: 100_000}))
+    assert (long.seq_len, "allows up to 100000 tokens" in long.seq_len_from) == (None, True)
+
+
+def test_a_length_that_only_the_model_type_says_is_not_told_as_one_of_the_file(tmp_path):
+    given = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
+    said, silent = (load_model(saved(tmp_path, config)) for config in (LLAMA, given))
+
+    assert said.seq_len == silent.seq_len == 2048
+    assert said.seq_len_from == f"the longest that {tmp_path / 'config.json'} allows"
+    assert "its model type allows by default" in silent.seq_len_from

@@ -30,6 +30,7 @@ class Composite:
     passed: tuple[str, ...] = ()  # keys of published text_configs that the class passes over
 
 
+PROJECTED = ("multimodal_projector_bias", "vision_feature_layer")  # which change the size of two projections
 MOLMO2 = ("adapter_config", "image_patch_id")
 MUSE = ("out_hidden_size", "projector_hidden_size")
 IDEFICS3 = ("is_llama_config", "perceiver_config", "pixel_shuffle_factor")  # of a resampler that it does not have
@@ -51,12 +52,14 @@ PHI4 = (
     *(("num_key_value_heads", 8), ("vocab_size", 200064), ("max_position_embeddings", 131072)),
 )
 COMPOSITES: dict[str, Composite] = {
-    "llava": Composite("llama", vision.llava, whose="either"),
-    "llava_next": Composite("llama", vision.llava_next),
+    "llava": Composite("llama", vision.llava, whose="either", beside=PROJECTED),
+    "llava_next": Composite("llama", vision.llava_next, beside=PROJECTED),
     "llava_next_video": Composite(
-        "llama", vision.llava_next_video, whose="either", beside=("spatial_pool_mode", "spatial_pool_stride")
+        *("llama", vision.llava_next_video),
+        whose="either",
+        beside=("spatial_pool_mode", "spatial_pool_stride", *PROJECTED),
     ),
-    "llava_onevision": Composite("qwen2", vision.llava_onevision, whose="either"),
+    "llava_onevision": Composite("qwen2", vision.llava_onevision, whose="either", beside=PROJECTED),
     "vipllava": Composite("llama", vision.vipllava, beside=("vision_feature_layer",)),
     "cohere2_vision": Composite(
         "cohere2", vision.cohere2, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
@@ -77,7 +80,7 @@ COMPOSITES: dict[str, Composite] = {
     "gemma3": Composite("gemma3_text", vision.gemma3, tied=True),
     "gemma4": Composite("gemma4_text", vision.gemma4, tied=True, optional=("vision_config",)),
     "paligemma": Composite("gemma", vision.paligemma, tied=True, beside=("projection_dim",)),
-    "mistral3": Composite("mistral", vision.pixtral, tied=True, beside=("spatial_merge_size",)),
+    "mistral3": Composite("mistral", vision.pixtral, tied=True, beside=("spatial_merge_size", *PROJECTED)),
     "qwen2_vl": Composite("qwen2_vl_text", vision.qwen2_vl, whose="either"),
     "qwen2_5_vl": Composite("qwen2_5_vl_text", vision.qwen2_5_vl, whose="either"),
     "qwen3_vl": Composite("qwen3_vl_text", vision.qwen3_vl),
@@ -107,7 +110,7 @@ COMPOSITES: dict[str, Composite] = {
         optional=("vision_config", "audio_config"),
     ),
     "qwen4_exp": Composite("qwen4_exp_text", vision.qwen3_vl),
-    "mistral_large4": Composite("mistral_large4_text", vision.pixtral, beside=("spatial_merge_size",)),
+    "mistral_large4": Composite("mistral_large4_text", vision.pixtral, beside=("spatial_merge_size", *PROJECTED)),
     "minimax_m3_vl": Composite(
         "minimax_m3_vl_text",
         vision_of_2026.minimax_m3_tower,

@@ -99,6 +99,8 @@ FACTOR = "ffn_dim_multiplier"
 
 def of_mistral(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a params.json of Mistral as a mistral, or a mixtral where it has experts (mistral-inference: args.py)."""
+    if config.get("vision_encoder"):
+        return _with_sight(config, config["vision_encoder"])
     experts = config.get("moe")
     rest = {key: value for key, value in config.items() if key not in {"moe", "hidden_dim", "tied_embeddings"}}
     rest |= {"intermediate_size": config["hidden_dim"], "sliding_window": config.get("sliding_window")}
@@ -110,6 +112,34 @@ def of_mistral(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"moe: expected an object, got {experts!r}")
     names = {"num_experts": "num_local_experts", "num_experts_per_tok": "num_experts_per_tok"}
     return _named(rest, "mixtral") | {names.get(key, f"moe.{key}"): value for key, value in experts.items()}
+
+
+TOKENS = frozenset({"image_token_id", "image_break_token_id", "image_end_token_id", "max_image_size"})
+MERGED = ("mm_projector_id", "spatial_merge_size", "add_pre_mm_projector_layer_norm", "adapter_bias")
+
+
+def _with_sight(config: Mapping[str, Any], encoder: object) -> dict[str, Any]:
+    """Return a params.json of Mistral with an encoder of images as a llava, or a mistral3 where patches are merged.
+
+    Source: mistralai/mistral-inference:src/mistral_inference/args.py, VisionEncoderArgs, and vision_encoder.py. The
+    library has a norm before the projections exactly where it merges patches, which are the forms that are published.
+    """
+    if not isinstance(encoder, Mapping):
+        raise ValueError(f"vision_encoder: expected an object, got {encoder!r}")
+    merger, size, normed, bias = (encoder.get(key) for key in MERGED)
+    merges, size = merger == "patch_merge", 1 if size is None else size
+    if (merger and not merges) or bool(normed) is not merges or (size != 1 and not merges):
+        told = "expected patch_merge, spatial_merge_size and add_pre_mm_projector_layer_norm together, or none of them"
+        raise ValueError(f"vision_encoder: mm_projector_id: {told}, got {merger!r}, {size!r} and {normed!r}")
+    text = of_mistral({key: value for key, value in config.items() if key != "vision_encoder"})
+    sizes = {key: value for key, value in encoder.items() if key not in {*TOKENS, *MERGED}}
+    beside = {"spatial_merge_size": size} if merges else {}
+    return {
+        "model_type": "mistral3" if merges else "llava",
+        **{"text_config": text, "vision_config": {"model_type": "pixtral", **sizes}},
+        **{"multimodal_projector_bias": True if bias is None else bias, **beside},
+        "tie_word_embeddings": text["tie_word_embeddings"],
+    }
 
 
 NAMES = {

@@ -136,4 +136,31 @@ def _of_adapter(config: Mapping[str, Any]) -> str:
     some = config.get("target_modules")
     if option and isinstance(some, list) and some:
         option += f" ({ADAPTED}; this one has them on {', '.join(sorted(map(str, some)))})"
-    return f"this is an adapter, peft_type {kind}; give --model {under}, or its config.json,{option}".rstrip(",")
+    told = f"this is an adapter, peft_type {kind}; give --model {under}, or its config.json,{option}".rstrip(",")
+    said = {key: config.get(key) for key in BESIDE_RANK}
+    beside = [f"{BESIDE_RANK[key]} ({key}: {_listed(value)})" for key, value in said.items() if not _is_off(value)]
+    return f"{told}; not counted in that: {', '.join(beside)}" if beside else told
+
+
+# keys of an adapter (peft: LoraConfig) by which it trains other weights than one of its rank on all layers
+BESIDE_RANK = {
+    "modules_to_save": "weights trained whole",
+    "trainable_token_indices": "rows of the embedding",
+    "bias": "biases",
+    "lora_bias": "biases of the adapters",
+    "rank_pattern": "other ranks",
+    "layers_to_transform": "some layers alone",
+    "layer_replication": "layers that stand several times",
+    "exclude_modules": "matrices without adapters",
+    "target_parameters": "parameters with adapters",
+    "use_dora": "magnitudes beside the adapters",
+}
+
+
+def _is_off(value: object) -> bool:
+    return value is None or value is False or value in ("none", [], {})
+
+
+def _listed(value: object) -> str:
+    """Return the names in a list or an object, any other value as JSON has it."""
+    return ", ".join(map(str, value)) if isinstance(value, list | Mapping) else str(value).lower()

@@ -100,7 +100,14 @@ def only(c: ConfigReader, usual: str) -> None:
 
 def llava(c: ConfigReader, text: int) -> int:
     """Return an encoder, CLIP's where none is named, and two projections."""
-    return sight(c, "clip_vision_model") + text * (c.whole("hidden_size") + 1 + text + 1)
+    return sight(c, "clip_vision_model") + _projected(c, text)
+
+
+def _projected(c: ConfigReader, text: int, *, bias: bool = True) -> int:
+    """Return two projections, the first of what one of the encoder's layers puts out, or several beside each other."""
+    layers = c.value("vision_feature_layer", -2)
+    width = c.whole("hidden_size") * (len(layers) if isinstance(layers, list) else 1)
+    return text * (width + text + 2 * c.flag("multimodal_projector_bias", default=bias))
 
 
 def deepseek_vl(c: ConfigReader, text: int) -> int:
@@ -121,7 +128,7 @@ def llava_next_video(c: ConfigReader, text: int) -> int:
 
 def llava_onevision(c: ConfigReader, text: int) -> int:
     """Return an encoder, SigLIP's where none is named, two projections and the vector that ends a row of patches."""
-    return sight(c, "siglip_vision_model") + text * (c.whole("hidden_size") + 1 + text + 1 + 1)
+    return sight(c, "siglip_vision_model") + _projected(c, text) + text
 
 
 def vipllava(c: ConfigReader, text: int) -> int:
@@ -202,7 +209,7 @@ def pixtral(c: ConfigReader, text: int) -> int:
     """Return Mistral's encoder, its merger of patches and two projections."""
     only(c, "pixtral")
     width, merged = c.whole("hidden_size"), c.whole("spatial_merge_size", 2) ** 2
-    return _pixtral_alone(c) + width + merged * width * width + text * (width + text)
+    return _pixtral_alone(c) + width + merged * width * width + _projected(c, text, bias=False)
 
 
 def _qwen_patch(c: ConfigReader, width: int) -> int:

@@ -175,7 +175,7 @@ def _of_config(config: Mapping[str, Any], name: str, where: str, *, allow_unknow
 
 
 def _longest(found: Described, name: str, where: str) -> tuple[int, str]:
-    """Return the most tokens of a sequence, 0 where nothing says them, and where they are from or why there are none."""
+    """Return the most tokens of a sequence, 0 where nothing says them, and where they are from or why none are."""
     own, (beside, key) = found.architecture.max_position_embeddings, found.length
     longest = own or beside
     if longest > LONGEST_ASSUMED:

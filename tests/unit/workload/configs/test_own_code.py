@@ -191,11 +191,43 @@ def test_files_of_other_programs_without_a_model_type_have_the_published_paramet
     assert "the file names no model_type; its keys are those of" in found.assumed[0]
 
 
+SEEING = {"hidden_size": 1024, "num_channels": 3, "image_size": 1540, "patch_size": 14, "intermediate_size": 4096} | {
+    **{"num_hidden_layers": 24, "num_attention_heads": 16, "rope_theta": 10000.0, "image_token_id": 10},
+}
+MERGING = {"mm_projector_id": "patch_merge", "spatial_merge_size": 2, "add_pre_mm_projector_layer_norm": True}
+SMALL = OF_PARAMS | {"dim": 5120, "n_layers": 40, "head_dim": 128, "hidden_dim": 32768, "vocab_size": 131072}
+
+
+def test_a_params_file_of_mistral_with_an_encoder_of_images_has_the_published_parameters_of_both():
+    found = architecture_of(SMALL | {"vision_encoder": SEEING | MERGING | {"adapter_bias": False}})
+
+    assert found.architecture.parameters == 24_011_361_280  # Mistral Small 3.1 24B
+    assert found.architecture.text_parameters == parameters(SMALL)
+    assert "Mistral's params.json, and it is read as mistral3" in found.assumed[0]
+
+
+def test_an_encoder_whose_patches_are_not_merged_has_biases_in_its_projections_unless_the_file_says_otherwise():
+    plain = architecture_of(SMALL | {"vision_encoder": SEEING}).architecture
+    bare = architecture_of(SMALL | {"vision_encoder": SEEING | {"adapter_bias": False}}).architecture
+
+    tower = 24 * (4 * 1024**2 + 3 * 1024 * 4096 + 2 * 1024) + 1024 * 3 * 14**2 + 1024
+    assert plain.tower_parameters == tower + 5120 * (1024 + 5120 + 2)
+    assert plain.parameters - bare.parameters == 2 * 5120
+
+
+@pytest.mark.parametrize(
+    "changed", [{"mm_projector_id": "other"}, {"add_pre_mm_projector_layer_norm": False}, {"mm_projector_id": None}]
+)
+def test_an_encoder_of_a_form_that_the_library_has_not_is_refused(changed):
+    with pytest.raises(InputError, match="vision_encoder: mm_projector_id: expected patch_merge.* together"):
+        architecture_of(SMALL | {"vision_encoder": SEEING | MERGING | changed})
+
+
 @pytest.mark.parametrize(
     ("config", "told"),
     [
         (OF_PARAMS | {"vocab_size": -1, "multiple_of": 256}, "vocab_size: -1: the tokenizer has it"),
-        (OF_PARAMS | {"vocab_size": 8, "hidden_dim": 64, "vision_encoder": {"hidden_size": 8}}, "vision_encoder: not"),
+        (OF_PARAMS | {"vocab_size": 8, "hidden_dim": 64, "multimodal": {"whisper_model_args": 8}}, "multimodal: not"),
         (OF_MAMBA | {"attn_layer_idx": [9], "attn_cfg": {"num_heads": 8}}, "attn_layer_idx: not understood"),
         (OF_MAMBA | {"d_intermediate": 4096}, "d_intermediate: not understood"),
         (OF_MAMBA | {"ssm_cfg": {"layer": "Mamba2", "d_ssm": 64}}, "ssm_cfg.d_ssm: not understood"),
