@@ -331,7 +331,12 @@ def _takes(usual: dict[str, Any], key: str, plain: Mapping[str, Any]) -> bool:
         return True
 
 
+def file_text(found: Mapping[str, Any]) -> str:
+    """Return the text of a file, a line a model type: keys in the order of their letters, as sets have none."""
+    rows = (f"{json.dumps(kind)}: {json.dumps(values, sort_keys=True)}" for kind, values in found.items())
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
 if __name__ == "__main__":
     for file, found in ((FILE, read_defaults()), (NAMES, read_names())):
-        text = ",\n".join(f"{json.dumps(kind)}: {json.dumps(values)}" for kind, values in found.items())
-        file.write_text("{\n" + text + "\n}\n", "utf-8")
+        file.write_text(file_text(found), "utf-8")

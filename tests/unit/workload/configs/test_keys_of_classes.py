@@ -44,6 +44,14 @@ def test_of_two_names_the_class_takes_its_own_and_what_the_other_says_is_told(ki
     assert told not in plain.assumed
 
 
+def test_the_files_of_the_librarys_answers_are_the_same_in_whatever_order_a_class_lists_its_keys():
+    one, other = {"b": 1, "a": {"y": [2, 1], "x": 0}}, {"a": {"x": 0, "y": [2, 1]}, "b": 1}
+
+    assert library.file_text({"llama": one}) == library.file_text({"llama": other})
+    for file in (library.FILE, library.NAMES):
+        assert file.read_text("utf-8") == library.file_text(json.loads(file.read_text("utf-8")))
+
+
 @pytest.mark.slow
 def test_the_names_of_sizes_are_the_ones_of_the_librarys_classes():
     pytest.importorskip("transformers")
