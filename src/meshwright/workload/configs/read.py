@@ -32,6 +32,7 @@ from .refused import (
     UNKNOWN_OUTPUT,
     auto_map,
     instead_of_type,
+    is_draft,
     of_parts,
     of_unknown_type,
     other_output,
@@ -101,7 +102,7 @@ def architecture_of(
         found = found._replace(ignored=(CLASS.format(named=config["architectures"][0], kind=kind), *found.ignored))
     named = msgspec.structs.replace(found.architecture, name=name)
     told = of_form or told or _own_code(config, kind) or _another_class(config, kind, found.architecture)
-    assumed = (*told, *found.assumed, *_quantized(config), *_output_of(config, named, where))
+    assumed = (*told, *found.assumed, *_quantized(config), *_output_of(config, named, where), *_one_layer(named))
     return found._replace(architecture=named, assumed=assumed)
 
 
@@ -136,6 +137,21 @@ def _output_of(config: Mapping[str, Any], model: Architecture, where: str) -> tu
     return (OUTPUT.format(count=model.vocab_size, what="words" if model.embeds else "classes") + without,)
 
 
+def _one_layer(model: Architecture) -> tuple[str, ...]:
+    """Return what may be amiss where one wide layer is all of a decoder."""
+    alone = model.num_hidden_layers == 1 and model.hidden_size >= DRAFTS_FROM
+    return (ONE_LAYER,) if alone and model.runs[0].layer.mixer is not None and _is_causal(model) else ()
+
+
+def _is_causal(model: Architecture) -> bool:
+    return all(not isinstance(m, Attention) or m.masked for run in model.runs for m in run.layer.mixers)
+
+
+DRAFTS_FROM = 1024  # width: narrower models of one layer are made for tests
+ONE_LAYER = (
+    "a decoder of one layer is counted as its type has it: drafts for speculative decoding (EAGLE) call themselves so "
+    "too, and read a layer of another model by weights that their files do not name"
+)
 CLASS = "architectures: {named}, in whose place the output of a {kind} is counted"
 PRETRAINED = "ForPreTraining"
 OTHERWISE = "an output over words is counted; what {named} has beside it, or in its place, is not"
@@ -291,8 +307,10 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
 def _is_counted(config: Mapping[str, Any], kind: str) -> bool:
     """Return whether the class of a file, where it names one, has an output that is counted."""
     named = first_class(config)
-    if not named or named.endswith(HEADS) or by_class(kind, named) is not None:
+    if not named or by_class(kind, named) is not None or (named.endswith(HEADS) and not is_draft(named)):
         return True
+    if is_draft(named):
+        return False
     return (has_other_output if kind in RECIPES else is_other_of_whole)(named, kind)
 
 
@@ -388,6 +406,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     )
 
 
+JOINS = frozenset(key for composite in COMPOSITES.values() for key in composite.beside)
 ENCODERS = {"vision_config": "image", "audio_config": "sound"}
 
 
@@ -408,7 +427,10 @@ def _encoders(config: Mapping[str, Any], kind: str, width: int, where: str) -> t
             continue
         joined = {key: value for key, value in own.items() if key not in composite.beside} | beside
         named = f"{kind}/{part.removesuffix('_config')}"
-        usual = config_defaults().get(vision.sight_defaults(tower, own) or named, {})
+        usual = config_defaults().get(named, {})
+        if (other := vision.sight_defaults(tower, own)) is not None:  # of the encoder alone, not of what joins it
+            joins = {key: value for key, value in usual.items() if key in composite.beside}
+            usual = {key: value for key, value in config_defaults()[other].items() if key not in JOINS} | joins
         reader = ConfigReader(by_todays_names(joined, named), usual, f"{where}: {part}")
         reader.skip("model_type")
         towers += (one := tower(reader, width))

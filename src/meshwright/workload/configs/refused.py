@@ -1,5 +1,6 @@
 """Hints in the place of files that are not read: what they are, what their class puts out, what to give instead."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ OF_IMAGES = frozenset({"image_size", "num_channels", "stem_num_channels"})
 OTHER_OUTPUT = (
     "{first} has another output than a language model; expected a name that ends in "
     f"{', '.join((*HEADS, *OTHERS))}; plan --params takes a size"
+)
+DRAFTING = re.compile("(?i:eagle|medusa|draft|speculator|nextn)|MTP")  # classes as engines of inference call them
+OF_DRAFTS = (
+    "{first} drafts tokens for another model (speculative decoding), and has weights beside its layers that are not "
+    "counted; plan --params takes a size"
 )
 UNKNOWN_OUTPUT = "{first} may have another output than a language model; plan --params takes a size"
 OWN_CODE = "the code of {first}, which lies beside the weights, is not read; plan --params takes a size"
@@ -42,8 +48,15 @@ EXAMPLES = {
 
 def other_output(config: Mapping[str, Any], first: str, otherwise: str = OTHER_OUTPUT) -> str:
     """Return why a class is not counted: its code is its own, or it puts out something else."""
+    if is_draft(first):
+        return OF_DRAFTS.format(first=first)
     own = any(str(named).endswith(f".{first}") for named in auto_map(config).values())
     return (OWN_CODE if own and ("ForCausalLM" in first or "For" not in first) else otherwise).format(first=first)
+
+
+def is_draft(first: str) -> bool:
+    """Return whether a class is of models that draft tokens for another, and not of one that sees or hears."""
+    return bool(DRAFTING.search(first)) and not first.endswith("ForConditionalGeneration")
 
 
 def auto_map(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -105,6 +118,8 @@ def instead_of_type(config: Mapping[str, Any]) -> str:
         return (OF_PIPELINE if _lists_classes(config) else OF_DIFFUSERS).format(made=made)
     if isinstance(config.get("peft_type"), str):
         return _of_adapter(config)
+    if any(key.startswith(("speculators_", "medusa_")) for key in config):
+        return "this is a draft for another model (speculative decoding), which is not counted; --params takes a size"
     if "weight_map" in config:
         return "this is an index of weights; take the config.json beside it"
     if "n_layers" in config and "dim" in config:

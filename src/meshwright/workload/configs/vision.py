@@ -107,8 +107,7 @@ def _projected(c: ConfigReader, text: int, *, bias: bool = True) -> int:
     """Return two projections, the first of what one of the encoder's layers puts out, or several beside each other."""
     layers = c.value("vision_feature_layer", -2)
     width = c.whole("hidden_size") * (len(layers) if isinstance(layers, list) else 1)
-    key = "multimodal_projector_bias"  # defaults may be those of another type, whose encoder this one is
-    return text * (width + text + 2 * (c.flag(key) if c.says(key) else bias))
+    return text * (width + text + 2 * c.flag("multimodal_projector_bias", default=bias))
 
 
 def deepseek_vl(c: ConfigReader, text: int) -> int:

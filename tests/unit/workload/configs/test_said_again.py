@@ -79,3 +79,32 @@ def test_projections_of_images_have_the_biases_and_the_layers_that_the_file_says
     assert parameters(config) == (bare if kind == "mistral3" else biased)
     assert parameters(config | {"vision_feature_layer": -1}) == parameters(config)
     assert parameters(config | {"vision_feature_layer": [-2, -5, 6]}) - parameters(config) == 2 * 128 * text
+
+
+@pytest.mark.parametrize(
+    "named", ["LlamaForCausalLMEagle3", "EagleLlamaForCausalLM", "LlamaMTPModel", "LlamaDraftModel"]
+)
+def test_a_class_that_drafts_for_another_model_is_refused_whatever_its_name_ends_in(named):
+    config = TEXT | {"model_type": "llama", "architectures": [named]}
+
+    with pytest.raises(InputError, match=f"architectures: {named} drafts tokens for another model"):
+        architecture_of(config)
+    assert any(named in told for told in architecture_of(config, allow_unknown=True).ignored)
+    assert parameters(config | {"architectures": ["LlamaForCausalLM"]}) == parameters(TEXT | {"model_type": "llama"})
+
+
+@pytest.mark.parametrize("key", ["speculators_model_type", "medusa_num_heads"])
+def test_a_file_of_a_draft_without_a_model_type_is_named_as_one(key):
+    with pytest.raises(InputError, match="model_type: missing .this is a draft for another model"):
+        architecture_of({key: 4, "transformer_layer_config": TEXT})
+
+
+def test_a_decoder_of_one_wide_layer_is_said_to_be_perhaps_a_draft():
+    wide = TEXT | {"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 1}
+    encoder = {"model_type": "bert", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 1}
+
+    told = [
+        any("a decoder of one layer" in said for said in architecture_of(config).assumed)
+        for config in (wide, wide | {"num_hidden_layers": 2}, wide | {"hidden_size": 512}, encoder)
+    ]
+    assert told == [True, False, False, False]
