@@ -9,8 +9,7 @@ share, under the `options` of the command line) -> `job`.
 - `launch`: the training command with its launcher, the `counts` of its flags, `own_launchers` that start one
   themselves; `hosts`, `slurm` and the `allocation` of any batch system, what starts it from `outside`; `arithmetic`;
   `nearby` files, by the paths that others name; `folders` in place of a file
-- the model: `models`, `model_choice`; what is held otherwise than by default: `savings`, `optimizers`, `tuning`,
-  the targets `adapted`;
+- the model: `models`, `model_choice`; what is held otherwise than by default: `savings`, `optimizers`, `tuning`;
   what is learnt from: `objectives`
 - `refusals`: what no engine starts; `partitions` of GPUs, which are not priced
 - `emit`: out again

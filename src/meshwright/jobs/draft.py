@@ -16,10 +16,9 @@ from ..layout import Offload, Recompute
 from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
 from ..units import counted
-from ..workload.adapters import adapted_matrices, adapted_text, adapter_parameters
+from ..workload.adapters import adapted_matrices, adapted_text, adapter_parameters, without_adapters
 from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
-from .adapted import without_adapters
 from .job import Job, JobSplit
 from .keys import Keys
 from .model_choice import ModelSaid, OwnModel, chosen_model, model_at

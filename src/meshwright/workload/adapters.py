@@ -7,14 +7,28 @@ from .architecture import Architecture
 from .kinds import Attention, Dense, Experts, Latent, Mixer
 
 ADAPTED = "adapters on all matrices but those of routed experts"
-# a layer's matrices as models of transformers and their kin call them, of which adapters may be on some alone
-MATRICES = {
-    **{"q_proj": "q", "query": "q", "k_proj": "k", "key": "k", "v_proj": "v", "value": "v"},
-    **{"o_proj": "o", "out_proj": "o", "output_proj": "o", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"},
-    **{"w1": "gate", "w3": "up", "w2": "down", "fc1": "up", "fc2": "down"},
+# a layer's matrices, by the names of Hugging Face's models, of Megatron (linear_qkv, linear_fc1), of torchtune
+# (output_proj) and of LitGPT (query, projection), in small letters
+MATRICES: dict[str, str] = {
+    **dict.fromkeys(("q_proj", "query", "q", "wq", "q_a_proj", "q_b_proj"), "q"),
+    **dict.fromkeys(("k_proj", "key", "k", "wk"), "k"),
+    **dict.fromkeys(("v_proj", "value", "v", "wv"), "v"),
+    **dict.fromkeys(("kv_a_proj_with_mqa", "kv_b_proj"), "k v"),
+    **dict.fromkeys(("qkv", "qkv_proj", "wqkv", "w_pack", "linear_qkv", "query_key_value", "c_attn"), "q k v"),
+    **dict.fromkeys(("o_proj", "out_proj", "output_proj", "o", "wo", "linear_proj", "projection", "dense"), "o"),
+    "c_proj": "o down",  # of GPT-2, whose attention and network end in matrices of one name
+    **dict.fromkeys(("gate_proj", "w1"), "gate"),
+    **dict.fromkeys(("up_proj", "w3"), "up"),
+    **dict.fromkeys(("fc1", "c_fc", "linear_fc1", "gate_up_proj", "dense_h_to_4h"), "gate up"),  # as far as there are
+    **dict.fromkeys(("down_proj", "w2", "fc2", "linear_fc2", "dense_4h_to_h"), "down"),
+    **dict.fromkeys(("mlp", "feed_forward"), "gate up down"),
 }
-WHOLE = re.compile(r"\ball\b|all-linear|\*|gate_proj|up_proj|down_proj|fc[12]|mlp")  # names of networks, or of all
+APART = frozenset({"mlp", "feed_forward", "fc1", "c_fc", "c_proj"})  # of several kinds, and a matrix for each
+EVERYWHERE = frozenset({"all", "all-linear", "all_linear", "*"})
+PATTERN = re.compile(r"[\\(|^$]")  # of a regular expression, of which the names alone are read
+IN_WORDS = {"q": "queries", "k": "keys", "v": "values", "o": "outputs"}
 NETWORK = frozenset({"gate", "up", "down"})
+KINDS = (*IN_WORDS, "gate", "up", "down")
 
 
 def check_rank(model: Architecture, rank: int, *, where: str) -> None:
@@ -24,19 +38,42 @@ def check_rank(model: Architecture, rank: int, *, where: str) -> None:
 
 
 def adapted_matrices(model: Architecture | None, targets: str) -> tuple[str, ...] | None:
-    """Return the kinds of matrices that a list of names means, () for all; None where they are some of attention's
-    alone that are not counted by kinds.
+    """Return the kinds of matrices that a list of names means, () for all; None where they are not counted by kinds.
 
-    Names that no such model has are not, nor layers with other matrices than plain attention's.
+    Names that no such model has are not, nor several kinds in one matrix, nor layers with other matrices than plain
+    attention's.
     """
-    names = re.findall(r"[\w.*-]+", targets)
-    found = {MATRICES.get(name.rpartition(".")[2]) for name in names}
+    kinds, apart = _kinds_of(targets)
     plain = model is not None and all(isinstance(m, Attention) for run in model.runs for m in run.layer.mixers)
-    if not names or found >= {*MATRICES.values()}:
+    if not targets or kinds == {*KINDS}:
         return ()
-    if plain and None not in found:
-        return tuple(sorted(kind for kind in found if kind))
-    return () if WHOLE.search(targets) else None
+    return tuple(sorted(kinds)) if plain and apart and kinds else None
+
+
+def without_adapters(targets: str) -> str:
+    """Return what adapters on some matrices leave out, in words; "" where they are on all, or where nobody knows."""
+    if not targets or targets == "mlp":  # beside attention's, which are not said
+        return ""
+    kinds, _ = _kinds_of(targets)
+    missing = [word for kind, word in IN_WORDS.items() if kind not in kinds]
+    told = [f"the {', '.join(missing)} of attention"] if missing else []
+    if not kinds & NETWORK:
+        told.append("the networks")
+    elif lacks := [kind for kind in KINDS if kind in NETWORK - kinds]:
+        told.append(f"the {' and '.join(lacks)} projections of networks")
+    return " and ".join(told)
+
+
+def _kinds_of(targets: str) -> tuple[set[str], bool]:
+    """Return the kinds of matrices that names mean, and whether each name is known and its kinds are counted apart."""
+    pattern = bool(PATTERN.search(targets))
+    parts = re.findall(r"\w+" if pattern else r"[\w.*-]+", targets.lower())
+    names = {name.rpartition(".")[2] for name in parts} - {"and"}
+    if not pattern and names & EVERYWHERE:
+        return {*KINDS}, True
+    known = names & MATRICES.keys()
+    fused = any(" " in MATRICES[name] for name in known - APART)
+    return {kind for name in known for kind in MATRICES[name].split()}, not (pattern or fused or names - known)
 
 
 def adapted_text(targets: tuple[str, ...]) -> str:

@@ -6,9 +6,9 @@ import pytest
 
 from meshwright.cli import main
 from meshwright.errors import InputError
-from meshwright.jobs.adapted import without_adapters
 from meshwright.jobs.options import JobOptions
 from meshwright.jobs.read import read_job
+from meshwright.workload.adapters import without_adapters
 
 TRL = "accelerate launch --num_processes 8 sft.py --model_name_or_path meta-llama/Llama-3.1-8B --bf16 true "
 TRL += "--per_device_train_batch_size 4 --max_length 2048 "

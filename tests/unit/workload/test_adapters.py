@@ -3,7 +3,13 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.workload.adapters import adapted_matrices, adapter_parameters, check_rank, trained_share
+from meshwright.workload.adapters import (
+    adapted_matrices,
+    adapter_parameters,
+    check_rank,
+    trained_share,
+    without_adapters,
+)
 from meshwright.workload.models import load_model
 
 
@@ -59,3 +65,22 @@ def test_adapters_on_some_matrices_alone_are_counted_on_those(names, kinds, side
 @pytest.mark.parametrize(("model", "names"), [("llama3-8b", "q_proj,Wqkv"), ("deepseek-v2-lite", "q_proj")])
 def test_matrices_that_are_not_told_apart_have_no_count_of_their_own(model, names):
     assert adapted_matrices(load_model(model).architecture, names) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds", "left"),
+    [
+        ("query and value and mlp", ("down", "gate", "q", "up", "v"), "the keys, outputs of attention"),
+        (r"^model\.layers\..*\.(q_proj|v_proj)$", None, "the keys, outputs of attention and the networks"),
+        ("c_attn c_proj", None, "the gate and up projections of networks"),
+        ("c_proj", ("down", "o"), "the queries, keys, values of attention and the gate and up projections of networks"),
+        ("*.linear_fc1,*.linear_fc2", None, "the queries, keys, values, outputs of attention"),
+        ("self_attn.o_proj mlp.down_proj", ("down", "o"), "the queries, keys, values of attention and the gate and up"),
+        ("c_attn c_proj c_fc", (), ""),
+        ("*", (), ""),
+    ],
+)
+def test_names_of_matrices_mean_the_same_in_what_is_counted_and_in_what_is_said_to_be_left_out(names, kinds, left):
+    assert adapted_matrices(load_model("llama3-8b").architecture, names) == kinds
+    assert without_adapters(names).startswith(left)
+    assert bool(left) == bool(without_adapters(names))
