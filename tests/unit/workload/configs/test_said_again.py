@@ -1,4 +1,4 @@
-"""What files say once more, or of another size than the rest of them: held to what the class works out, or refused."""
+"""Sizes that files say once more, or otherwise than the rest of them: held to what the class works out, or refused."""
 
 import pytest
 
