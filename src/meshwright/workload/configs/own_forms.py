@@ -151,7 +151,10 @@ NAMES = {
 def _named(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Return a params.json under the library's names; untied, unless it says so."""
     if config["vocab_size"] == -1:
-        raise ValueError("vocab_size: -1: the tokenizer has it; give it in a copy of the file, or take the config.json")
+        raise ValueError(
+            "vocab_size: -1: the tokenizer has it (Llama 2's has 32,000 words); give it in a copy of the file, or take "
+            "the config.json"
+        )
     found = {NAMES.get(key, key): value for key, value in config.items()}
     return {"tie_word_embeddings": False, **found, "model_type": kind}
 

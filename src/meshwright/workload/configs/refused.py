@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..adapters import ADAPTED
+from ..adapters import ADAPTED, without_adapters
 from .named import HEADS
 from .outputs import OTHERS
 from .reader import ALIASES, SIZES
@@ -149,8 +149,9 @@ def _of_adapter(config: Mapping[str, Any]) -> str:
     under = base if isinstance(base, str) and base else "the model beneath it"
     option = f" with --lora-rank {rank}" if kind == "LORA" and type(rank) is int and rank > 0 else ""
     some = config.get("target_modules")
-    if option and isinstance(some, list) and some:
-        option += f" ({ADAPTED}; this one has them on {', '.join(sorted(map(str, some)))})"
+    targets = ", ".join(sorted(map(str, some))) if isinstance(some, list) else str(some or "")
+    if option and without_adapters(targets):
+        option += f" ({ADAPTED}; this one has them on {targets})"
     told = f"this is an adapter, peft_type {kind}; give --model {under}, or its config.json,{option}".rstrip(",")
     said = {key: config.get(key) for key in BESIDE_RANK}
     beside = [f"{BESIDE_RANK[key]} ({key}: {_listed(value)})" for key, value in said.items() if not _is_off(value)]

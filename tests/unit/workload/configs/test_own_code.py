@@ -226,7 +226,10 @@ def test_an_encoder_of_a_form_that_the_library_has_not_is_refused(changed):
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        (OF_PARAMS | {"vocab_size": -1, "multiple_of": 256}, "vocab_size: -1: the tokenizer has it"),
+        (
+            OF_PARAMS | {"vocab_size": -1, "multiple_of": 256},
+            "vocab_size: -1: the tokenizer has it .Llama 2's has 32,000",
+        ),
         (OF_PARAMS | {"vocab_size": 8, "hidden_dim": 64, "multimodal": {"whisper_model_args": 8}}, "multimodal: not"),
         (OF_MAMBA | {"attn_layer_idx": [9], "attn_cfg": {"num_heads": 8}}, "attn_layer_idx: not understood"),
         (OF_MAMBA | {"d_intermediate": 4096}, "d_intermediate: not understood"),

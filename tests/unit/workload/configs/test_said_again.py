@@ -108,3 +108,20 @@ def test_a_decoder_of_one_wide_layer_is_said_to_be_perhaps_a_draft():
         for config in (wide, wide | {"num_hidden_layers": 2}, wide | {"hidden_size": 512}, encoder)
     ]
     assert told == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        ("all-linear", ""),
+        (["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"], ""),
+        (["v_proj", "q_proj"], "this one has them on q_proj, v_proj"),
+        (r".*\.(q_proj|v_proj)", "this one has them on .*q_proj"),
+    ],
+)
+def test_matrices_of_an_adapter_are_named_where_they_are_not_all(targets, said):
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "some/Model-7B", "r": 16, "target_modules": targets}
+
+    with pytest.raises(InputError, match=rf"--lora-rank 16( \(adapters on all .*{said}.*\))?\)$") as told:
+        architecture_of(adapter)
+    assert ("this one has them on" in str(told.value)) == bool(said)
