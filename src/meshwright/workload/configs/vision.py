@@ -121,9 +121,10 @@ def llava_next(c: ConfigReader, text: int) -> int:
 
 
 def llava_next_video(c: ConfigReader, text: int) -> int:
-    """Return what LLaVA-NeXT has; frames of a video are averaged without parameters."""
-    c.skip("spatial_pool_mode", "spatial_pool_stride")
-    return llava_next(c, text)
+    """Return what LLaVA-NeXT has; frames of a video are pooled without parameters, or by a convolution."""
+    mode, stride, width = c.value("spatial_pool_mode"), c.whole("spatial_pool_stride", 2), c.whole("hidden_size")
+    pooled = width * (width * stride**2 + 1) if mode == "conv" else 0
+    return llava_next(c, text) + pooled
 
 
 def llava_onevision(c: ConfigReader, text: int) -> int:

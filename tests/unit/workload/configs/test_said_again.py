@@ -125,3 +125,11 @@ def test_matrices_of_an_adapter_are_named_where_they_are_not_all(targets, said):
     with pytest.raises(InputError, match=rf"--lora-rank 16( \(adapters on all .*{said}.*\))?\)$") as told:
         architecture_of(adapter)
     assert ("this one has them on" in str(told.value)) == bool(said)
+
+
+def test_frames_that_a_convolution_pools_have_its_weights():
+    config = SEES | {"model_type": "llava_next_video", "text_config": TEXT | {"model_type": "llama"}}
+
+    plain, convolved = (parameters(config | {"spatial_pool_mode": mode}) for mode in ("max", "conv"))
+    assert convolved - plain == 128 * (4 * 128 + 1)
+    assert parameters(config) == plain
