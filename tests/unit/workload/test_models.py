@@ -286,3 +286,5 @@ def test_a_length_that_only_the_model_type_says_is_not_told_as_one_of_the_file(t
     assert said.seq_len == silent.seq_len == 2048
     assert said.seq_len_from == f"the longest that {tmp_path / 'config.json'} allows"
     assert "its model type allows by default" in silent.seq_len_from
+    usual = load_model(saved(tmp_path, given | {"model_type": "mistral"}))
+    assert (usual.seq_len, "by default, and" in usual.seq_len_from) == (None, True)

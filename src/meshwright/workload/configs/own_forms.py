@@ -102,7 +102,9 @@ def of_mistral(config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("vision_encoder"):
         return _with_sight(config, config["vision_encoder"])
     experts = config.get("moe")
-    rest = {key: value for key, value in config.items() if key not in {"moe", "hidden_dim", "tied_embeddings"}}
+    inside = {"moe", "hidden_dim", "tied_embeddings", "causal", "llama_4_scaling"}  # the last scales queries by place
+    rest = {key: value for key, value in config.items() if key not in inside}
+    rest |= {"is_causal": config["causal"]} if "causal" in config else {}
     rest |= {"intermediate_size": config["hidden_dim"], "sliding_window": config.get("sliding_window")}
     if "tied_embeddings" in config:
         rest["tie_word_embeddings"] = config["tied_embeddings"]
@@ -115,6 +117,7 @@ def of_mistral(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 TOKENS = frozenset({"image_token_id", "image_break_token_id", "image_end_token_id", "max_image_size"})
+SIGHT = ("hidden_size", "num_channels", "patch_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 MERGED = ("mm_projector_id", "spatial_merge_size", "add_pre_mm_projector_layer_norm", "adapter_bias")
 
 
@@ -126,6 +129,9 @@ def _with_sight(config: Mapping[str, Any], encoder: object) -> dict[str, Any]:
     """
     if not isinstance(encoder, Mapping):
         raise ValueError(f"vision_encoder: expected an object, got {encoder!r}")
+    missing = [key for key in SIGHT if encoder.get(key) is None]
+    if missing:
+        raise ValueError(f"vision_encoder: {', '.join(missing)}: missing")
     merger, size, normed, bias = (encoder.get(key) for key in MERGED)
     merges, size = merger == "patch_merge", 1 if size is None else size
     if (merger and not merges) or bool(normed) is not merges or (size != 1 and not merges):

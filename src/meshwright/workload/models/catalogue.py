@@ -178,6 +178,8 @@ def _longest(found: Described, name: str, where: str) -> tuple[int, str]:
     """Return the most tokens of a sequence, 0 where nothing says them, and where they are from or why none are."""
     own, (beside, key) = found.architecture.max_position_embeddings, found.length
     longest = own or beside
+    if longest > LONGEST_ASSUMED and found.usual_length:
+        return longest, f"its model type allows up to {longest} tokens by default, and {where} says none"
     if longest > LONGEST_ASSUMED:
         return longest, f"{where} allows up to {longest} tokens, which is no length that it is trained at"
     if own and found.usual_length:

@@ -215,6 +215,19 @@ def test_an_encoder_whose_patches_are_not_merged_has_biases_in_its_projections_u
     assert plain.parameters - bare.parameters == 2 * 5120
 
 
+def test_a_size_that_an_encoder_of_mistral_s_own_form_lacks_is_no_default_of_the_library_s():
+    with pytest.raises(InputError, match="vision_encoder: hidden_size, patch_size: missing"):
+        architecture_of(SMALL | {"vision_encoder": SEEING | {"hidden_size": None, "patch_size": None}})
+
+
+def test_a_params_file_of_mistral_says_which_tokens_attention_meets_and_scales_queries_without_weights():
+    plain = architecture_of(SMALL).architecture
+    masked, open_ = (architecture_of(SMALL | {"causal": causal}).architecture for causal in (True, False))
+
+    assert masked == plain == architecture_of(SMALL | {"llama_4_scaling": {"beta": 0.1}}).architecture
+    assert open_.runs[0].layer.mixer.masked is False
+
+
 @pytest.mark.parametrize(
     "changed", [{"mm_projector_id": "other"}, {"add_pre_mm_projector_layer_norm": False}, {"mm_projector_id": None}]
 )
