@@ -15,6 +15,7 @@ from ...units import counted
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from .names import LISTED, LISTING, gpu_names, mig_parts, unnumbered_names
+from .nvlink_errors import NvlinkErrors
 from .query_gpu import facts_by_gpu
 from .xml import Element
 
@@ -68,7 +69,9 @@ def evidence(lines: Sequence[str]) -> GpuEvidence:
     last: int | None = None
     numbers: dict[int, list[int]] = {}  # of each GPU, those of its links that are listed
     down: list[int] = []
+    errors = NvlinkErrors()
     for line in lines:
+        errors.take(last, line)
         listed, link = LISTED.match(line) or LISTING.match(line), LINK.match(line)
         if listed and listed.group(1).isdecimal():
             last = int(listed.group(1))
@@ -86,6 +89,7 @@ def evidence(lines: Sequence[str]) -> GpuEvidence:
                 f"the driver has lost the GPU {lost['bus']} ({lost['why']}): it is missing here, and GPUs behind "
                 "it may have other numbers"
             )
+    found.notes += errors.notes()
     if any(found.link_rates.values()):
         found.notes += [f"GPU{gpu}: all of its NVLinks are inactive, and those of other GPUs are up" for gpu in down]
     for gpu, listed_links in numbers.items():

@@ -26,6 +26,9 @@ ALONE = re.compile(
     r'\s*(?:0x[0-9a-f]+\s+)?(\d+)\s+(\d+)\[[^\]]*\]\s+"([^"]+)"'
 )
 ADAPTER_PORTS = 2  # at most, each with an LID of its own
+# ibnetdiscover's id of a switch, and how switches describe themselves: "MF0;leaf0:MQM9700/U1" and makers' chips
+SWITCH = re.compile(r"S-[0-9a-f]+\b")
+DESCRIBED = re.compile(r"MF0;|.+:M(?:QM|SB|SX|CS|TQ)\d\w*/\w+$|(?:Quantum|Switch-?(?:IB|X)|Infini[Ss]cale)\b")
 MAX_NODES = 100_000
 
 
@@ -122,6 +125,7 @@ def _placed(
     names: Mapping[str, str], switches: set[str], near: Mapping[str, set[str]], where: str, rates: FabricRates
 ) -> Cluster:
     near = _without_sums(names, near)
+    switches = switches | {node for node in near if SWITCH.match(node) or DESCRIBED.match(names.get(node, node))}
     adapters = [node for node in near if node not in switches]
     if len(adapters) > MAX_NODES:
         raise InputError(f"{where}: more than {MAX_NODES} adapters")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
@@ -16,8 +16,9 @@ _LINK = re.compile(
 _INFO = re.compile(
     r"(?:^|\s)(\d{1,5})\[[^\]]*\]\s+==\(\s*(\d{1,2})X\s+(\d{1,4}(?:\.\d{1,6})?) Gbps\s[^)]*(?:Active|LinkUp)"
     r"[^)]*\)==>"
-    r"\s*(?:0x[0-9a-f]+\s+)?\d+\s+(\d{1,5})\[[^\]]*\]\s+\"([^\"]+)\""
+    r"\s*(?:0x[0-9a-f]+\s+)?\d+\s+(\d{1,5})\[[^\]]*\]\s+\"([^\"]+)\"(?: {0,9}\((?P<both>[^()]{0,80})\))?"
 )
+_COULD = "Could be"  # iblinkinfo's remark on a link of which both ends support more
 _SHOWN = 4  # links that a warning names
 
 End = tuple[str, int]  # a node's id and the number of its port
@@ -27,6 +28,7 @@ class _Link(NamedTuple):
     ends: tuple[End, End]
     gbps: float  # per direction
     speed: str  # the rate in the words of the dump
+    both: str | None = None  # what both ends support beyond it, in iblinkinfo's words, "" for no more, None if unsaid
 
 
 class FabricRates:
@@ -48,7 +50,8 @@ class FabricRates:
         """Take iblinkinfo's line of a port of a node; lines of ports that are down say nothing."""
         if match := _INFO.search(line):
             ends = (node, int(match[1])), (match[5], int(match[4]))
-            self._put(_Link(ends, int(match[2]) * float(match[3]), f"{match[2]}X {match[3]} Gb/s"))
+            gbps = int(match[2]) * float(match[3])
+            self._put(_Link(ends, gbps, f"{match[2]}X {match[3]} Gb/s", match["both"] and match["both"].strip()))
 
     def _put(self, link: _Link) -> None:
         known = self._found.setdefault(frozenset(link.ends), link)
@@ -59,7 +62,7 @@ class FabricRates:
         """Return a warning of the links below the usual rate of a switch at one of their ends, among links alike.
 
         Alike are those to other switches, and those to adapters; of rates that are as frequent the higher is usual.
-        `called` has the name of a node's id.
+        iblinkinfo says beside a link whether both ends support more. `called` has the name of a node's id.
         """
         known = set(switches)
         groups: dict[tuple[str, bool], list[_Link]] = defaultdict(list)
@@ -72,14 +75,22 @@ class FabricRates:
             often = Counter(link.gbps for link in links)
             usual = max(links, key=lambda link: (often[link.gbps], link.gbps))
             slow |= {link: usual.speed for link in links if link.gbps < usual.gbps}
-        if not slow:
-            return []
-        shown = [f"{_ends(link, called)} at {link.speed} of {usual}" for link, usual in slow.items()]
-        more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        verb = "runs" if len(shown) == 1 else "run"
+        older = {link: usual for link, usual in slow.items() if link.both == ""}
+        others = {link: usual for link, usual in slow.items() if link not in older}
+        below = [link for link in self._found.values() if _COULD in (link.both or "") and link not in slow]
         return [
-            f"{counted(len(shown), 'link')} {verb} narrower or slower than others of the same switch: "
-            f"{'; '.join(shown[:_SHOWN])}{more}"
+            *_said(
+                [f"{_ends(link, called)} at {link.speed} of {usual}" for link, usual in others.items()],
+                "narrower or slower than others of the same switch",
+            ),
+            *_said(
+                [f"{_ends(link, called)} at {link.speed} of {usual}" for link, usual in older.items()],
+                "at less than others of the same switch, and one end supports no more (older, no fault of the link)",
+            ),
+            *_said(
+                [f"{_ends(link, called)} at {link.speed} ({link.both})" for link in below],
+                "below what both of its ends support",
+            ),
         ]
 
     def thin_leaves(self, switches: Iterable[str], adapters: Iterable[str], called: Callable[[str], str]) -> list[str]:
@@ -107,3 +118,12 @@ class FabricRates:
 
 def _ends(link: _Link, called: Callable[[str], str]) -> str:
     return " - ".join(f"{called(node)} [{port}]" for node, port in link.ends)
+
+
+def _said(shown: Sequence[str], what: str) -> list[str]:
+    """Return one warning of links that run as `what` says, [] for none."""
+    if not shown:
+        return []
+    more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    verb = "runs" if len(shown) == 1 else "run"
+    return [f"{counted(len(shown), 'link')} {verb} {what}: {'; '.join(shown[:_SHOWN])}{more}"]

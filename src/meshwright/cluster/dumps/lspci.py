@@ -26,6 +26,7 @@ from ..pcipath import (
     upper_bound_warnings,
 )
 from .evidence import lanes_trained
+from .lspci_acs import ACS, ATS, redirected
 from .pasted import plain_lines
 
 FUNCTION = re.compile(
@@ -69,6 +70,8 @@ class Function:
     kind: Literal["gpu", "nic"] | None = None
     port: str = ""  # of a bridge: Root, Upstream or Downstream, where it is said
     links: dict[str, tuple[str, str]] = field(default_factory=dict)  # Cap and Sta: GT/s and lanes
+    acs: str = ""  # the flags of its access control, as they are set
+    ats: bool = False  # whether it asks the IOMMU for translations, and sends translated addresses
 
     @property
     def bus_id(self) -> str:
@@ -162,6 +165,8 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
     ]
     warnings = [*upper_bound_warnings(links), *_narrow(items, functions), *_slowed(items, functions, bridges)]
     warnings += _slow_uplinks(items, functions, bridges)
+    by_place = {function.bus_id: function for function in functions}
+    warnings += redirected([(item.device.id, by_place[item.bus_id].ats, _ports(item, by_place)) for item in items])
     if asleep:
         said = "the PCIe link runs below its highest speed, as idle links do; its rate is an upper bound"
         warnings.insert(0, f"{', '.join(asleep)}: {said}")
@@ -176,6 +181,12 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
         links=(*links, *host_links(items, cpus)),
         warnings=tuple(warnings),
     )
+
+
+def _ports(item: PciDevice, by_place: Mapping[str, Function]) -> list[tuple[str, str]]:
+    """Return the ports of switches above a device, with the flags of their access control."""
+    above = [by_place[place] for place in item.bridges if place in by_place]
+    return [(bridge.bus_id, bridge.acs) for bridge in above if bridge.port != "Root"]
 
 
 def _narrow(items: Sequence[PciDevice], functions: Sequence[Function]) -> list[str]:
@@ -272,6 +283,10 @@ def _functions(text: str) -> list[Function]:
             functions[-1].numa = int(match.group(1))
         elif functions and (match := LINK.match(line)):
             functions[-1].links.setdefault(match.group(1), (match.group(2), match.group(3)))
+        elif functions and (match := ACS.match(line)):
+            functions[-1].acs = match.group(1)
+        elif functions and ATS.match(line):
+            functions[-1].ats = True
     return functions
 
 
@@ -284,7 +299,9 @@ def _place(function: Function, device: Device, bridges: dict[tuple[str, str], Fu
             raise InputError(f"{where}: bus {bus} is below itself")
         above.insert(0, bridge)
         bus = bridge.bus
-    names = (f"{function.domain}:{bus}", *(bridge.bus_id for bridge in above))
+    # a downstream port is on no root bus: the switch's upstream port was left out, and this bus is inside the switch
+    outer = (f"{function.domain}:above {bus}",) if above and above[0].port == "Downstream" else ()
+    names = (*outer, f"{function.domain}:{bus}", *(bridge.bus_id for bridge in above))
     may_idle = device.kind == "gpu"
-    rates = (None, *(bridge.rate_bytes_per_s(may_idle=may_idle) for bridge in above))
+    rates = (*(None for _ in outer), None, *(bridge.rate_bytes_per_s(may_idle=may_idle) for bridge in above))
     return PciDevice(device, names, function.rate_bytes_per_s(may_idle=may_idle), function.bus_id, rates)

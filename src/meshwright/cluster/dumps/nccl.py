@@ -39,10 +39,12 @@ from .nccl_links import (
     links_between_gpus,
     links_down,
     links_to_nothing,
+    without_gpudirect,
 )
 from .xml import Element, whole_number
 
 _MAKE = ("vendor", "device", "subsystem_vendor", "subsystem_device")
+_ANSWERS = {"0": False, "1": True}
 
 
 @dataclass(slots=True)
@@ -53,6 +55,7 @@ class _Found:
     devices: list[PciDevice] = field(default_factory=list)
     gpus: list[GpuLinks] = field(default_factory=list)
     at_cpu: dict[str, str] = field(default_factory=dict)  # GPU to its CPU
+    gpudirect: dict[str, bool] = field(default_factory=dict)  # of the NICs of which the file says it
 
 
 def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
@@ -69,6 +72,8 @@ def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None =
     keys = {g.id: accelerator_key(g, catalogue, gpu) for g in gpus}
     rates, warnings = link_rate(gpus, keys, catalogue)
     warnings += [*links_to_nothing(gpus), *links_down(gpus, keys, catalogue)]
+    if gpus:
+        warnings += without_gpudirect([nic for host in hosts for nic in host.gpudirect.items()])
     own = links_between_gpus(gpus, rates, keys, catalogue)
     joined = {frozenset((link.a, link.b)) for link in own}
     pci, to_host = list[Link](), list[Link]()
@@ -194,6 +199,8 @@ class _Walk:
             device = self._device(name, "nic", network_bandwidth_bytes_per_s=rate, card=card_of(here.bus_id))
             make = make_of(*(element.attributes.get(key, "") for key in _MAKE))
             self.found.devices.append(dataclasses.replace(here, device=device, make=make))
+            if net.attributes.get("gdr") in _ANSWERS:
+                self.found.gpudirect[device.id] = _ANSWERS[net.attributes["gdr"]]
 
     def _by_class(self, element: Element, here: PciDevice) -> None:
         """Take in a device of which only its PCI class is given."""

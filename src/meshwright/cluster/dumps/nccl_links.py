@@ -16,6 +16,8 @@ SAME_ARCHITECTURE = {
     **dict.fromkeys(("940", "941", "942", "gfx940", "gfx941"), "gfx942"),
     "950": "gfx950",
 }
+_SHOWN = 8  # NICs that a warning names
+_IT = {False: "it sends and receives goes", True: "they send and receive goes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,21 @@ def links_to_nothing(gpus: Sequence[GpuLinks]) -> list[str]:
     return [
         f"links to a GPU at {target[:20]!r}, which is not in the file, are left out: {', '.join(ends)}"
         for target, ends in lost.items()
+    ]
+
+
+def without_gpudirect(nics: Sequence[tuple[str, bool]]) -> list[str]:
+    """Return a warning of the NICs that NCCL found unable to reach a GPU's memory (gdr="0"), by name and answer."""
+    lost = [name for name, reaches in nics if not reaches]
+    others = [name for name, reaches in nics if reaches]
+    if not lost:
+        return []
+    beside = f", {', '.join(others[:_SHOWN])} {'has' if len(others) == 1 else 'have'} it" if others else ""
+    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    return [
+        f'{", ".join(lost[:_SHOWN])}{more}: no GPUDirect RDMA (gdr="0" in the file){beside}: what {_IT[len(lost) > 1]} '
+        "through host memory; nvidia-peermem or dma-buf is missing, NCCL_NET_GDR_LEVEL forbids it, or the NIC is used "
+        "through sockets"
     ]
 
 

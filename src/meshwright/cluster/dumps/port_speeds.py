@@ -22,6 +22,7 @@ _INFINIBAND = re.compile(r"IB-([A-Z]{3}\d*)$")
 _ETHERNET = re.compile(r"(\d{1,4}(?:\.\d)?)G(?:bE)?(?:_\d+X)?$")
 # what Oracle's check of a BM.GPU.H100.8 lets pass (EXPECTED_EFFECTIVE_PHYSICAL_BER), others 1e-14 and less
 MOST_BIT_ERRORS = 1e-12
+_MODE = re.compile(r"(\d{1,7})base\S+", re.I)  # of ethtool: megabits per second of a link mode
 _SOUND = re.compile(r"No issues? (?:was|were)? ?(?:observed|found)", re.I)
 
 
@@ -56,7 +57,7 @@ def _operational(data: object) -> object:
 
 
 def _sections(text: str, where: str) -> Iterator[tuple[str, dict[str, str]]]:
-    name, command = "", ""
+    name, command, key = "", "", ""
     facts: dict[str, str] = {}
     for line in (plain.text for plain in plain_lines(text)):
         settings, said = _SETTINGS.match(line), _COMMAND.search(line)
@@ -67,7 +68,10 @@ def _sections(text: str, where: str) -> Iterator[tuple[str, dict[str, str]]]:
         elif said:
             command = said[1].rpartition("/")[2]
         elif facts and (field := _FIELD.match(line)):
+            key = field[1] if field[1] not in facts else ""
             facts.setdefault(field[1], field[2])
+        elif facts and key and _MODE.match(line.strip()):  # modes go on, a line each
+            facts[key] += f" {line.strip()}"
     if facts:
         yield name, facts
 
@@ -85,11 +89,33 @@ def _cluster(ports: Mapping[str, Mapping[str, str]], where: str) -> Cluster:
             said.append(f"{name} carries nothing ({what})")
         elif rate is None:
             said.append(f"{name}: its speed is {speed or 'not said'}, of which the rate is not known")
+        if rate is not None and (slower := _below_its_modes(facts, rate)):
+            said.append(f"{name}: {slower}")
         advice = facts.get("Recommendation", "")
         if advice not in ("", "N/A") and not _SOUND.match(advice):
             said.append(f"{name}: mlxlink says {advice[:120]}")
         said += [f"{name}: {words}" for words in _errors(facts)]
     return Cluster(name=where, devices=tuple(devices), warnings=(*said, PORTS_ALONE))
+
+
+def _below_its_modes(facts: Mapping[str, str], rate_bytes_per_s: float) -> str:
+    """Return that a port of ethtool runs below what it supports and which side keeps it there, "" for one that does not."""
+    now = round(rate_bytes_per_s * 8e-6)  # Mb/s, as the modes are named
+    able, offered, partner = (
+        max((int(megabits) for megabits in _MODE.findall(facts.get(f"{whose} link modes", ""))), default=0)
+        for whose in ("Supported", "Advertised", "Link partner advertised")
+    )
+    if not now < able:
+        return ""
+    if 0 < offered <= now:
+        why = f"it advertises no more than {offered / 1e3:g} itself (ethtool -s: speed, advertise)"
+    elif partner and partner <= now < offered:
+        why = f"its link partner advertises no more than {partner / 1e3:g}: the switch's port or its breakout"
+    elif partner > now:
+        why = f"its link partner advertises {partner / 1e3:g} too: the cable, a lane or a fixed speed"
+    else:
+        why = "its link partner's modes are not said: the partner, the cable or a fixed speed"
+    return f"runs at {now / 1e3:g} of the {able / 1e3:g} Gb/s that it supports: {why}"
 
 
 def _errors(facts: Mapping[str, str]) -> Iterator[str]:

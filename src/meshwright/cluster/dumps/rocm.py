@@ -203,13 +203,13 @@ class _Rates:
         self._host = catalogue.interconnect(accelerator.host_link).rate_bytes_per_s if accelerator else None
         self._far: list[str] = []
         self._open = self._single = False
-        self._pcie: dict[int | None, list[str]] = {}
+        self._pcie: dict[str, list[str]] = {}  # by where the path goes, in words
 
     def bytes_per_s(self, kind: str, tables: _Tables, pair: tuple[int, int], name: str) -> float | None:
         """Return the rate of a pair: the tool's own bandwidth, else the device's; None where neither is known."""
         weight, hops = tables.number("weight", pair), tables.number("hops", pair)
         if kind == "PCIe":
-            self._pcie.setdefault(hops, []).append(name)
+            self._pcie.setdefault(_way(tables, pair, hops), []).append(name)
             return self._host
         said = re.fullmatch(r"(\d{1,9})-(\d{1,9})", tables.cells.get("bandwidth", {}).get(pair, ""))
         if (weight or 0) > DIRECT_WEIGHT or (hops or 0) > 1:
@@ -245,8 +245,7 @@ class _Rates:
                 f"{len(self._far)} pairs are more than one xGMI hop apart ({self._far[0]}, ...) by weight or hops: "
                 "their rate must be measured"
             )
-        for hops, names in self._pcie.items():
-            way = "" if hops is None else " within a socket" if hops <= SAME_NODE_HOPS else " across the sockets"
+        for way, names in self._pcie.items():
             shown = (
                 f"{len(names)} pairs are PCIe{way} ({names[0]}, ...)" if len(names) > 1 else f"{names[0]} is PCIe{way}"
             )
@@ -255,6 +254,14 @@ class _Rates:
             bound = "the rate is the PCIe link's, an upper bound" if self._host else "which generation is not said"
             found.append(f"PCIe: {bound}; measure with bench p2p")
         return found
+
+
+def _way(tables: _Tables, pair: tuple[int, int], hops: int | None) -> str:
+    """Return whether a path over PCIe crosses the sockets, in words: by the GPUs' NUMA nodes, else by its hops."""
+    a, b = (tables.numa.get(gpu) for gpu in pair)
+    if a is not None and b is not None:
+        return " within a NUMA node" if a == b else " between two NUMA nodes"
+    return "" if hops is None else " within a socket" if hops <= SAME_NODE_HOPS else " across the sockets"
 
 
 def _read_tables(lines: Sequence[str], where: str) -> _Tables:

@@ -1,0 +1,33 @@
+"""Access Control Services in `lspci -vvv`: ports of switches that send peer traffic up to the root complex."""
+
+import re
+from collections.abc import Sequence
+
+# the flags that are set (ACSCtl); ACSCap lists the flags that a port could set
+ACS = re.compile(r"^\s+ACSCtl:\s*(\S.*?)\s*$")
+ATS = re.compile(r"^\s+ATSCtl:\s*Enable\+")
+_REDIRECTS = re.compile(r"\b(?:ReqRedir|CmpltRedir)\+")
+_DIRECT = re.compile(r"\bDirectTrans\+")
+_SHOWN = 4  # ports that a warning names
+
+
+def redirected(devices: Sequence[tuple[str, bool, Sequence[tuple[str, str]]]]) -> list[str]:
+    """Return a warning of the ports that redirect the traffic between devices below one switch.
+
+    Of each device: its name, whether it sends translated addresses, and the ports above it with their flags. Direct
+    Translated P2P lets such addresses pass (PCI Express Base Specification, Access Control Services).
+    """
+    below: dict[str, list[str]] = {}
+    for name, is_translated, ports in devices:
+        for place, flags in ports:
+            if _REDIRECTS.search(flags) and not (is_translated and _DIRECT.search(flags)):
+                below.setdefault(place, []).append(name)
+    if not below:
+        return []
+    shown = [f"{place} (above {', '.join(names)})" for place, names in below.items()][:_SHOWN]
+    more = f", and {len(below) - _SHOWN} more ports" if len(below) > _SHOWN else ""
+    return [
+        f"ACS redirects peer traffic at {', '.join(shown)}{more}: what goes between GPUs, or between a GPU and its "
+        "NIC, goes up to the root complex and its IOMMU, so that GPUDirect falls far below the rates shown; turn ACS off "
+        "on bare metal (firmware, or setpci of ACSCtl), in virtual machines use ATS"
+    ]
