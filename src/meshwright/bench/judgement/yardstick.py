@@ -119,10 +119,15 @@ def other_gpus(catalogue: Catalogue, table: ReadTable, node: str) -> str:
 
 
 def link_of_devices(catalogue: Catalogue, table: ReadTable) -> str | None:
-    """Return the link between the GPUs of a matrix of peers, where all are of a kind that has a switch between them."""
+    """Return the link between the GPUs of a matrix of peers, where all are of a kind that has a switch between them.
+
+    Of copies between GPUs and their hosts it is the link to the host.
+    """
+    accelerator = _accelerator_of(catalogue, table.devices)
+    if table.host and accelerator is not None:
+        return catalogue.accelerators[accelerator].cpu_link or catalogue.accelerators[accelerator].host_link
     if not table.peers:
         return None
-    accelerator = _accelerator_of(catalogue, table.devices)
     kind = _node_of(catalogue, accelerator, len(table.devices) or None)
     if accelerator is None or kind is None or not catalogue.node(kind).switch:
         return None

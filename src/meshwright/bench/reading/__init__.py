@@ -6,7 +6,7 @@
   (spreadsheets), `cut_rows` (a last row that is cut off); `json_objects` between other lines
 - readers: of collectives `nccl_text`, `nccl_json`, `inspector`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`,
   `deepspeed`, `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `imb`, `separated`; of rates `matrices`,
-  `nvbandwidth_json`, `nvshmem_pairs`, `mori`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`,
+  `nvbandwidth_json`, `host_copies`, `nvshmem_pairs`, `mori`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`, `ucx`,
   `fabtests`, `netpipe`, `netperf`, `qperf`, `deepep`; `columns` of
   nccl-tests are common to several, `tables` is what all return
 - what a table is of: `identify`, `listed_devices`, `nccl_log`; what is known and not read: `unread`
@@ -30,6 +30,7 @@ from .deepspeed import read_deepspeed_tables
 from .fabtests import read_fabtests
 from .gloo_tables import read_gloo
 from .hccl_tables import read_hccl_demo, read_hccl_test
+from .host_copies import read_host_copies
 from .identify import identify, named_in
 from .imb import read_imb
 from .inspector import read_inspector
@@ -54,7 +55,7 @@ from .prefixes import texts_by_host
 from .qperf import read_qperf
 from .rccl_records import read_rccl_records
 from .separated import is_csv, read_csv, read_markdown
-from .streams import read_iperf, read_peers, read_transferbench
+from .streams import read_all_to_all, read_iperf, read_peers, read_transferbench
 from .tables import MOST_ROWS, Rate, ReadTable
 from .text import file_text, without_bold, without_line_numbers, without_prefixes
 from .torch_tables import read_ibm, read_param, read_payloads
@@ -98,6 +99,8 @@ _READERS: tuple[Reads, ...] = (
     _read_all_of_perftest,
     read_transferbench,
     read_peers,
+    read_all_to_all,
+    read_host_copies,
     read_iperf,
     read_iperf2,
     read_ucx,

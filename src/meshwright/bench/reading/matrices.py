@@ -32,6 +32,7 @@ _DEVICE = re.compile(r"\bDevice:\s*(\d+),\s*(\S.*?)\s*$")
 # of several hosts "Process 0 (HOST): device 0: NAME (00000000:1b:00)"
 _NAMED = re.compile(r"\b[Dd]evice(?:: \d+,| \d+:) (\w[^,(]*?),? (?:pciBusID|\()")
 _LOCAL = "device_local_copy"  # of nvbandwidth: what a GPU copies within its own memory
+_ONE_BY_ONE = re.compile(r"(?:host_to_device|device_to_host)_memcpy_")
 _PEERS = re.compile(r"P2P=Enabled|\bGPU\(row\) .*\bGPU\(column\)", re.I)
 _GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|Vega|Arcturus|Aldebaran|gfx\d", re.I)
 _DAMAGED = re.compile(r"Invalid value when checking the (?:pattern|buffer).*")  # what nvbandwidth prints and ends
@@ -183,9 +184,16 @@ def _table(
     name = f"{running}, {title}" if running and tool == "nvbandwidth" else title
     return ReadTable(
         name=name, tool=tool, rates=tuple(rates), both_ways=_adds_both_ways(title, tool), devices=tuple(devices),
-        peers=_PEERS.search(title) is not None, notes=_missing_rows(title, columns, rates),
+        peers=_PEERS.search(title) is not None, host=_is_host(title, tool, running), notes=_missing_rows(title, columns, rates),
         unjudged="what a GPU copies within its own memory, over no link" if running == _LOCAL else "",
     )  # fmt: skip
+
+
+def _is_host(title: str, tool: str, running: str) -> bool:
+    """Whether a matrix of nvbandwidth is of copies between each GPU and its host, one way and one after the other."""
+    kinds = _ENDS.search(title)
+    alone = not running or _ONE_BY_ONE.match(running) is not None
+    return tool == "nvbandwidth" and alone and kinds is not None and kinds[1] != kinds[2] and "<->" not in title
 
 
 def _missing_rows(title: str, columns: Sequence[str], rates: Sequence[Rate]) -> tuple[str, ...]:

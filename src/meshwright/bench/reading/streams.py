@@ -15,6 +15,9 @@ _TRANSFER = re.compile(
 _PEERS = re.compile(r"\b(Uni|Bi)directional copy peak bandwidth GB/s \[[^\]]*\].*")
 _DEVICES = re.compile(r"(?:CPU|GPU) +\d+")
 _PEER_ROW = re.compile(r"^(?P<src>(?:CPU|GPU) +\d+)\s+(?P<way><->|->|<-)\s+(?P<cells>\S.*)$")
+_ALL_TO_ALL = re.compile(r"^(?P<title>\S+ All-To-All benchmark)\b")
+_EACH = re.compile(r"\[(?P<bytes>\d{1,15}) bytes per Transfer\]")
+_ROW_OF = re.compile(r"^(?P<src>(?:CPU|GPU) +\d+)\s+(?P<cells>\S.*)$")
 _TEST = re.compile(r"^Test (?P<number>\d+)\b")
 _CONNECTED = re.compile(r"\[ *\d+\] local (?P<src>\S+) port \d+ connected to (?P<dst>\S+) port \d+")
 _STREAM = re.compile(
@@ -117,6 +120,33 @@ def read_peers(text: str, where: str) -> list[ReadTable]:
         for name, rates in found.items()
         if rates
     ]
+
+
+def read_all_to_all(text: str, where: str) -> list[ReadTable]:
+    """Return the matrix of TransferBench's all-to-all preset: what each pair has while all send at once.
+
+    Behind the pairs of a row stand sums (STotal, Actual), which are of no pair.
+    """
+    rates: list[Rate] = []
+    title, columns, size = "", list[str](), None
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.strip()
+        if heading := _ALL_TO_ALL.match(words):
+            title = heading["title"]
+        elif each := _EACH.search(words):
+            size = int(each["bytes"])
+        elif title and words.startswith("SRC\\DST"):
+            columns = ["".join(device.split()) for device in _DEVICES.findall(words)]
+        elif columns and (row := _ROW_OF.match(words)):
+            cells, src = row["cells"].split(), "".join(row["src"].split())
+            if len(cells) < len(columns):
+                raise InputError(f"{where}:{number}: expected {len(columns)} figures, one for each device")
+            rates += [
+                Rate(what=title, rate_bytes_per_s=float(cell) * 1e9, bytes=size, src=src, dst=dst)
+                for cell, dst in zip(cells, columns, strict=False)
+                if re.fullmatch(r"\d+\.?\d*", cell) and src != dst
+            ]
+    return [ReadTable(name=title, tool="TransferBench", rates=tuple(rates))] if rates else []
 
 
 def read_iperf(text: str, where: str) -> list[ReadTable]:

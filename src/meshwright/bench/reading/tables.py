@@ -94,6 +94,7 @@ class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[tuple[str, str], ...] = ()  # of NCCL, by the command
     path: LoggedPath = LoggedPath()  # by NCCL's log
     peers: bool = False  # the rates are those of GPUs that reach each other directly, and of nothing else
+    host: bool = False  # the rates are those of copies between one GPU and its host
     both_ways: bool = False  # the rates count both directions of a link together
     bounds: str = ""  # what besides the link bounded the rates by what the file says, in words
     may_bound: str = ""  # what besides the link may have, in words

@@ -17,7 +17,9 @@ from .tables import ReadTable
 
 _PARAM = re.compile(r"\bCOMMS-RES(?:-(?P<what>[a-z_]+))?(?:-(?P<type>[a-z]\w*))?\s+(?P<rest>\S.*)$")
 _RATE = re.compile(r"\d+\.?\d*(e[+-]?\d{1,2})?|N/A|-", re.I)
-_PARAM_COLUMNS = re.compile(r"(?:total-)?size \(B\)\s+nElementsPerRank\s.*\bBusBW\(GB/s\)")
+# old versions write num-elements, and set "Latency(us):" apart from the first of its columns
+_PARAM_COLUMNS = re.compile(r"(?:total-)?size \(B\)\s+(?:nElementsPerRank|num-elements)\s.*\bBusBW\(GB/s\)")
+_PARAM_RANKS = re.compile(r"'world_size': (?P<ranks>[1-9]\d{0,5}), 'local_size': (?P<local>[1-9]\d{0,3})\b")
 _PARAM_CALLS = {
     "all_gather_base": "all_gather",
     "reduce_scatter_base": "reduce_scatter",
@@ -41,12 +43,13 @@ def read_param(text: str, where: str) -> list[ReadTable]:
         if match is None:
             continue
         if _PARAM_COLUMNS.match(match["rest"]):
-            columns = match["rest"].replace("size (B)", "size").split()
+            columns = re.sub(r"\(us\):\s+", "(us):", match["rest"].replace("size (B)", "size")).split()
         elif columns and len(words := match["rest"].split()) == len(columns):
             key = (match["what"] or "", match["type"] or "")
             values = dict(zip(columns, words, strict=True))
             row = _param_row(values, f"{where}:{number}", number)
             found.setdefault(key, []).append(replace(row, type=key[1]) if key[1] in WIDTHS else row)
+    world = _PARAM_RANKS.search(text)
     tables = []
     for (what, kind), rows in found.items():
         collective = _PARAM_CALLS.get(what, NAMES.get(what))
@@ -55,11 +58,18 @@ def read_param(text: str, where: str) -> list[ReadTable]:
             ReadTable(
                 name="-".join(word for word in (what, kind) if word) or "table", tool="PARAM",
                 collective=known.collective, ranks=known.ranks, ranks_range=known.ranks_range,
-                candidates=known.candidates,
+                candidates=known.candidates, hosts=_param_hosts(world, known.ranks),
                 rows=tuple(table_row(row, known, "nccl") for row in rows if row.bytes), notes=known.notes,
             )
         )  # fmt: skip
     return tables
+
+
+def _param_hosts(world: re.Match[str] | None, ranks: int | None) -> tuple[str, ...]:
+    """Return the host of each rank by the environment that PARAM prints, () where a table is of other ranks."""
+    if world is None or int(world["ranks"]) != ranks:
+        return ()
+    return tuple(f"host {rank // int(world['local'])}" for rank in range(ranks))
 
 
 def _param_row(values: Mapping[str, str], at: str, number: int) -> Parsed:

@@ -37,7 +37,6 @@ _KNOWN = (
         "nccl-tests or OSU; meshwright bench compute times products",
     ),
     (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),
-    (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
 )
 _WITH_UNIT = re.compile(r"[(\[][A-Za-zµμ/]{1,10}[)\]]$")
 

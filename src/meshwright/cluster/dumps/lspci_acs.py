@@ -28,6 +28,6 @@ def redirected(devices: Sequence[tuple[str, bool, Sequence[tuple[str, str]]]]) -
     more = f", and {len(below) - _SHOWN} more ports" if len(below) > _SHOWN else ""
     return [
         f"ACS redirects peer traffic at {', '.join(shown)}{more}: what goes between GPUs, or between a GPU and its "
-        "NIC, goes up to the root complex and its IOMMU, so that GPUDirect falls far below the rates shown; turn ACS off "
-        "on bare metal (firmware, or setpci of ACSCtl), in virtual machines use ATS"
+        "NIC, goes up to the root complex and its IOMMU, so that GPUDirect falls far below the rates shown; turn ACS "
+        "off on bare metal (firmware, or setpci of ACSCtl), in virtual machines use ATS"
     ]
