@@ -122,7 +122,8 @@ def _matrix(table: ReadTable) -> list[str]:
     targets = [*(src for src in sources if src in others), *(dst for dst in others if dst not in sources)]
     if len(found) < len(table.rates) or len(targets) < 2 or len({rate.what for rate in table.rates}) > 1:
         return []
-    lines = [f"{'to':>8}" + "".join(f"{dst:>10}" for dst in targets) + "   GB/s"]
+    own = "; of a device to itself: its own memory, no link" if any(src == dst for src, dst in found) else ""
+    lines = [f"{'to':>8}" + "".join(f"{dst:>10}" for dst in targets) + f"   GB/s{own}"]
     for src in sources:
         cells = (f"{found[src, dst]:>10.2f}" if (src, dst) in found else f"{'N/A':>10}" for dst in targets)
         lines.append(f"{src:>8}" + "".join(cells))

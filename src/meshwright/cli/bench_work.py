@@ -162,6 +162,8 @@ def _fit_notes(tables: Tables) -> list[str]:
         if fit is not None:
             notes.append(f"{name}: {describe_fit(fit)}")
             notes += [f"{name}: {words}: left out" for words in describe_outliers(rows)]
+        elif rows and rows[0].collective is not None and len({row.bytes for row in rows if row.bytes}) == 1:
+            notes.append(f"{name}: no fit of alpha and beta: one size; two or more tell the start from the rate")
     return notes
 
 

@@ -2,5 +2,6 @@
 
 - `judge` (the tables of a file) with `messages`, on `verdict` (one rate); `shapes` (faults that a table alone shows)
   and `explain`
-- the yardstick: `yardstick` (what NCCL attains) of `spec` (figures), `cluster_links`, `named_link`; `settings` of NCCL
+- the yardstick: `yardstick` (what NCCL attains) of `spec` (figures), `cluster_links`, `named_link`, `ethernet`;
+  `settings` of NCCL
 """

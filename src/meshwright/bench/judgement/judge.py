@@ -10,8 +10,19 @@ from ...units import counted, format_bytes, format_rate
 from ..reading.identify import MOST_RANKS
 from ..reading.tables import BETWEEN_TWO, ReadTable
 from ..table import COUNTED, Row
+from .ethernet import port_of_goodput
 from .messages import judge_messages
-from .named_link import ABOVE_USUAL, BEYOND_RATE, GOOD, IS_USUAL, SLOW_NETWORK, named_link
+from .named_link import (
+    ABOVE_USUAL,
+    BEYOND_RATE,
+    GOOD,
+    IS_USUAL,
+    SLOW_HOST_LINK,
+    SLOW_NETWORK,
+    SLOW_SOCKETS,
+    NamedLink,
+    named_link,
+)
 from .settings import explained, keeps_off_nics, leaves_the_rack
 from .shapes import collapse, collapse_of_rates, decline, dip, kinds_of_pairs, pair_faults, slowest_pair
 from .verdict import TableVerdict
@@ -176,7 +187,9 @@ def _expected(known: Attainable, rows: Sequence[Row]) -> float:
 def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, known: Attainable) -> TableVerdict:
     best = max(rows, key=lambda row: row.busbw_bytes_per_s)
     rate, expected = best.busbw_bytes_per_s, _expected(known, rows)
-    against = f"{format_rate(rate)} of the {format_rate(expected)} that NCCL reaches ({known.of})"
+    against = (
+        f"{format_rate(rate)} of the {format_rate(expected)} that NCCL reaches{known.at_most(expected)} ({known.of})"
+    )
     against = f"{format_rate(rate)} on {known.of}" if known.in_slots else against
     said = f"; assumed {machine.assumed}: --nics and --link say otherwise" if machine.assumed and known.crosses else ""
     if rate > BEYOND * known.most_bytes_per_s:
@@ -206,8 +219,8 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
     apart = _as_hosts_apart(table, rate, machine)
     if apart and not known.crosses:  # nothing says that the hosts are of one rack
         return TableVerdict(ok=None, reason=f"{against}, {apart}", expected_bytes_per_s=expected)
-    why = "; ".join(words for words in (explained(table.settings), logged, apart) if words)
-    reason = _bad(rate, machine, known, against) + (f"; {why}" if why else "") + said
+    told = "; ".join(words for words in (explained(table.settings), logged) if words)
+    reason = _bad(rate, machine, known, against, told) + (f"; {apart}" if apart else "") + said
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
 
 
@@ -262,7 +275,8 @@ def _good(table: ReadTable, rate: float, known: Attainable, against: str, expect
     return against
 
 
-def _bad(rate: float, machine: TableLinks, known: Attainable, against: str) -> str:
+def _bad(rate: float, machine: TableLinks, known: Attainable, against: str, told: str) -> str:
+    """Return that a rate is too low and why: what settings and log tell, else what it usually is."""
     share = f"{100 * rate / known.least_bytes_per_s:.0f} %" + (" of a ring's" if known.is_ring else "")
     if known.crosses:
         one = machine.nic_bytes_per_s
@@ -273,11 +287,12 @@ def _bad(rate: float, machine: TableLinks, known: Attainable, against: str) -> s
                 if rate >= GOOD * one
                 else "; less than a single NIC carries"
             )
-        return f"{against}, {share}{used}: {TRAP}"
+        return f"{against}, {share}{used}: {told or TRAP}"
     host = machine.host_bytes_per_s
     if host and machine.link is not None and 0.6 <= rate / host <= 1.1 and machine.link.kind != "pcie":
-        return f"{against}, {share}: it looks like PCIe in place of the GPUs' own links"
-    return f"{against}, {share}: {OWN_LINKS}"
+        looks = f"{against}, {share}: it looks like PCIe in place of the GPUs' own links"
+        return f"{looks}; {told}" if told else looks
+    return f"{against}, {share}: {told or OWN_LINKS}"
 
 
 def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int, link: str | None) -> TableVerdict:
@@ -317,9 +332,21 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
         return TableVerdict(
             ok=None, reason=f"{words}, but {table.bounds}: no fault of the link follows", expected_bytes_per_s=expected
         )
-    why = SLOW_NETWORK if known.link is None else OWN_LINKS
-    why = f"it was {table.may_bound}; else {why}" if table.may_bound else why
+    why = _slow(table, least, known)
+    if table.may_bound:
+        is_port = table.by_sockets and why != SLOW_SOCKETS
+        why = f"{why}; else it was {table.may_bound}" if is_port else f"it was {table.may_bound}; else {why}"
     return TableVerdict(ok=ok, reason=words if ok else f"{words}: {why}", expected_bytes_per_s=expected)
+
+
+def _slow(table: ReadTable, rate: float, known: NamedLink) -> str:
+    """Return what keeps rates below those of a link, in words."""
+    if table.by_sockets:
+        port = port_of_goodput(rate, known.rate_bytes_per_s) if not table.both_ways else ""
+        return port or SLOW_SOCKETS
+    if table.host:
+        return SLOW_HOST_LINK
+    return SLOW_NETWORK if known.link is None else OWN_LINKS
 
 
 def _rate(table: ReadTable, rate: float) -> str:

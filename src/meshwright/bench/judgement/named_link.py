@@ -19,6 +19,14 @@ SLOW_NETWORK = (
     "the bytes may have gone another way (TCP in place of RDMA, another NIC or provider), the NIC's PCIe slot has "
     "fewer lanes (lspci -vv: LnkSta), or others used the link"
 )
+SLOW_SOCKETS = (
+    "a port on the way may run slower (ethtool: Speed), packets may be lost or small (MTU), the NIC's PCIe slot has "
+    "fewer lanes (lspci -vv: LnkSta), or others used the link"
+)
+SLOW_HOST_LINK = (
+    "its PCIe link has fewer lanes or a lower speed than the GPU's (lspci -vv under load: LnkSta), the host's slots "
+    "are of an older generation, or the copy came from the memory of another socket (numactl)"
+)
 
 
 class NamedLink(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ ALIKE = 0.98
 BELOW_ALIKE = 0.96
 STEP = 1.15  # from one kind of pairs to the next: the spread within a kind is a few per cent
 SHOWN_ISLANDS = 4  # groups of devices that are named
+SHOWN_PAIRS = 5  # beside the slowest
 OVER_PCIE_BYTES_PER_S = 128e9  # PCIe 5, both ways together: pairs above it have links of their own
 
 
@@ -269,9 +270,12 @@ def _slow(slow: set[_Pair], pairs: dict[_Pair, Rate], middle: float) -> list[str
     if not slow:
         return []
     first = min(slow, key=lambda pair: pairs[pair].rate_bytes_per_s)
+    others = sorted((pair for pair in slow if pair != first), key=lambda pair: tuple(map(natural, pair)))
+    more = ", ..." if len(others) > SHOWN_PAIRS else ""
+    also = f"; also {', '.join(f'{a} to {b}' for a, b in others[:SHOWN_PAIRS])}{more}" if others else ""
     return [
         f"{len(slow)} pair{'s are' if len(slow) > 1 else ' is'} slow: {first[0]} to {first[1]} has "
-        f"{format_rate(pairs[first].rate_bytes_per_s)}, the median is {format_rate(middle)}"
+        f"{format_rate(pairs[first].rate_bytes_per_s)}, the median is {format_rate(middle)}{also}"
     ]
 
 

@@ -62,12 +62,18 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
     least_bytes_per_s: float  # what the plain algorithm reaches
     most_bytes_per_s: float  # what the best one reaches
     of: str  # the links, in words
+    most_of: str = ""  # what bounds the best one, where that is another thing than bounds the plain one
     crosses: bool = False  # leaves the node
     needs_nics: bool = False  # the number of NICs was assumed
     nics: int = 1  # of a node, that its ranks use
     is_ring: bool = True  # the least is what a ring reaches; else what goes through a rank's share
     in_slots: bool = False  # cards in PCIe slots: the least through the CPU, the most through a switch or bridges
     unclear: tuple[float, float] | None = None  # rates between these are neither PCIe's nor those of all bridges
+
+    def at_most(self, rate_bytes_per_s: float) -> str:
+        """Return that a rate is the most of the best algorithm and what bounds it, in words, "" for the plain one's."""
+        is_most = self.most_of and rate_bytes_per_s > self.least_bytes_per_s
+        return f" at most by {self.most_of}" if is_most else ""
 
 
 def table_links(
@@ -315,12 +321,14 @@ def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_n
         share = min(share * beside, inside.least_bytes_per_s) if inside else share * beside
         return _across(machine, share, f"a rank's share of {name}", is_ring=False)
     ring = min(together, inside.least_bytes_per_s) if inside else together
-    most = ring
+    most, most_of = ring, ""
     if collective == "all_reduce" and nodes > 1:
         # a hierarchical algorithm (trees, NVLSTree) sends 2(N-1)/N of the bytes out of a node, a ring 2(n-1)/n
         fewer = (1 - 1 / ranks) / (1 - 1 / nodes)
         most = max(ring, min(together * fewer, inside.most_bytes_per_s if inside else together * fewer))
-    return _across(machine, ring, name, most, nics=count)
+        is_inside = inside is not None and most < together * fewer
+        most_of = f"trees, which {inside.of} bounds and not the NICs" if inside and is_inside else "trees"
+    return msgspec.structs.replace(_across(machine, ring, name, most, nics=count), most_of=most_of)
 
 
 def _across(

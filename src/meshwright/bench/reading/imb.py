@@ -6,6 +6,7 @@ Rows may be wrapped as mails wrap them, and begin with the benchmark and its pro
 import re
 from collections.abc import Iterator, Mapping
 
+from ...units import format_bytes
 from ..table import Row
 from .columns import WIDTHS
 from .mpi_tools import NUMBERS, collective_of, payload_of
@@ -24,6 +25,7 @@ _TIMES = ("t_max[usec]", "t_pure[usec]", "t[usec]")
 _COLUMNS = re.compile(r"\s*\S+\[(?:usec|%)\](?:\s+\S+\[(?:usec|%)\])*\s*$")  # of a header that goes on
 _OPTION = re.compile(r"^\s*(datatypes|reductions):\s+(\w+)\s*$")  # of oneCCL, where it has one value
 _OPTIONS = {"datatypes": "dtype", "reductions": "reduction"}
+_ENOUGH = 5  # repetitions
 _NAMED = "#Benchmarking"  # a first column of names
 _NAME = re.compile(r"[A-Za-z]\w{0,40}$")
 
@@ -39,15 +41,18 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
     options: dict[str, str] = {}
     columns: list[str] = []
     rows: list[Row] = []
+    calls: dict[int, int] = {}  # of each size, how often it was repeated
 
     def close() -> None:
         nonlocal what, ranks, columns, rows, said
         if rows:
             tables.append(
                 ReadTable(name=what or "table", tool=tool, collective=collective_of(what), ranks=ranks,
-                          rows=tuple(rows), unjudged=BETWEEN_TWO if what.lower() in _OF_PAIRS else "")
+                          rows=tuple(rows), unjudged=BETWEEN_TWO if what.lower() in _OF_PAIRS else "",
+                          notes=_of_few_calls(calls))
             )  # fmt: skip
         what, ranks, columns, rows, said = "", None, [], [], {}
+        calls.clear()
 
     for number, line in _unwrapped(f"{text}\n# Benchmarking"):
         heading = line.strip(" \t#*=_:\uff1a")
@@ -81,7 +86,22 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
             what, ranks = its, started
             if row := _measured(values, what, ranks, said, "mpi" if tool == _IMB else "ccl", f"{where}:{number}"):
                 rows.append(row)
+                calls[row.bytes] = int(values.get("#repetitions", _ENOUGH))
     return tables
+
+
+def _of_few_calls(calls: Mapping[int, int]) -> tuple[str, ...]:
+    """Return the sizes whose times are of so few calls that chance is in them, () where none are."""
+    few = {size: count for size, count in calls.items() if 0 < count < _ENOUGH}
+    if not few:
+        return ()
+    least = min(few.values())
+    shown = ", ".join(map(format_bytes, sorted(few)[:4])) + (", ..." if len(few) > 4 else "")
+    times = "once" if least == 1 else f"{least} times at least"
+    return (
+        f"{shown} {'was' if len(few) == 1 else 'were'} called {times}: the times are those of the slowest rank, and "
+        "chance is in them (-iter, -time)",
+    )
 
 
 def _title(words: str) -> tuple[str, dict[str, str]]:

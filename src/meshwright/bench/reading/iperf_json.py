@@ -7,7 +7,7 @@ from ...errors import InputError
 from ...files import sound
 from .json_objects import json_objects
 from .streams import SHORTEST_SENT_S, UNHEARD, only_buffered
-from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, busy_core, kept_to_target, lost_datagrams
+from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, busy_core, kept_to_target, lost_datagrams, shared_thread
 
 _SLACK = 0.01
 
@@ -62,7 +62,7 @@ def _tables(start: Mapping[str, Any], end: Mapping[str, Any], where: str) -> lis
                 ReadTable(
                     name=f"{src} to {dst}", tool="iperf3", rates=(rate,), notes=notes,
                     bounds=_bounds(test, end, found[0], bool(lost), start.get("version")),
-                    may_bound=ONE_STREAM if test.get("num_streams") == 1 and what.startswith("TCP") else "",
+                    may_bound=_may_bound(test, str(start.get("version") or "")) if what.startswith("TCP") else "",
                 )
             )  # fmt: skip
     return tables
@@ -83,6 +83,12 @@ def _bounds(test: Mapping[str, Any], end: Mapping[str, Any], rate: float, has_lo
     shares = [busy.get(f"{side}_total") for side in ("host", "remote")] if isinstance(busy, dict) else []
     most = max((share for share in shares if isinstance(share, int | float)), default=0.0)
     return busy_core(most, str(version), streams if isinstance(streams, int) else 1)
+
+
+def _may_bound(test: Mapping[str, Any], version: str) -> str:
+    """Return what besides the link may have bounded streams of TCP, in words, "" for nothing."""
+    streams = test.get("num_streams")
+    return ONE_STREAM if streams == 1 else shared_thread(version, streams) if isinstance(streams, int) else ""
 
 
 def _rate(end: Mapping[str, Any], suffix: str, where: str) -> tuple[float, str] | None:

@@ -184,7 +184,8 @@ def _table(
     name = f"{running}, {title}" if running and tool == "nvbandwidth" else title
     return ReadTable(
         name=name, tool=tool, rates=tuple(rates), both_ways=_adds_both_ways(title, tool), devices=tuple(devices),
-        peers=_PEERS.search(title) is not None, host=_is_host(title, tool, running), notes=_missing_rows(title, columns, rates),
+        peers=_PEERS.search(title) is not None, host=_is_host(title, tool, running),
+        notes=_missing_rows(title, columns, rates),
         unjudged="what a GPU copies within its own memory, over no link" if running == _LOCAL else "",
     )  # fmt: skip
 

@@ -9,6 +9,8 @@ from ...quantities import Count
 _VIA = re.compile(r"\bvia (?P<way>NET/\w+(?: \w+)?|SHM|P2P)/\S*")
 _USING = re.compile(r"NET/IB : Using((?: +\[\d+\][^\s\[]+)+)")
 _FOUND = re.compile(r"NET/OFI .*\(found (\d{1,3}) nics\)")
+_HCA = re.compile(r"\bNCCL_IB_HCA set (?:by environment )?to (?P<names>\S{1,200})")
+_NO_RDMA = re.compile(r"\bNET/IB ?: No device found")
 _NIC = re.compile(r"\[\d+\](\w+):")
 
 _FAILED = re.compile(
@@ -22,14 +24,18 @@ class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
 
     nics: Count | None = None  # that a process opened
     sockets: bool = False  # all of the network through sockets
+    no_device: bool = False  # NCCL looked for RDMA devices and found none
+    hca: str = ""  # the devices that NCCL_IB_HCA names
     no_gpudirect: bool = False  # RDMA, but never from a GPU's memory
     shared_memory: bool = False  # GPUs of a host never through peer access
 
     @property
     def words(self) -> str:
         """Name what slows the bytes down, "" where nothing does."""
+        named = f" by the name that NCCL_IB_HCA sets ({self.hca}; ibv_devices lists those that are there)"
+        missing = f": NET/IB found no device{named if self.hca else ' (ibv_devices)'}" if self.no_device else ""
         found = {
-            "sockets in place of RDMA (NET/Socket)": self.sockets,
+            f"sockets in place of RDMA (NET/Socket){missing}": self.sockets,
             "no GPUDirect RDMA (NET/IB without GDRDMA)": self.no_gpudirect,
             "no peer access between GPUs of a host (SHM)": self.shared_memory,
         }
@@ -53,7 +59,10 @@ def logged_path(text: str) -> LoggedPath:
         return LoggedPath()
     nics: set[int] = set()
     ways: set[str] = set()
+    hca = ""
     for line in text.splitlines():
+        if named := _HCA.search(line):
+            hca = named["names"].rstrip(".")
         if "NET/" not in line and " via " not in line:
             continue
         if using := _USING.search(line):
@@ -66,6 +75,8 @@ def logged_path(text: str) -> LoggedPath:
     return LoggedPath(
         nics=nics.pop() if len(nics) == 1 else None,
         sockets=network == {"NET/Socket"},
+        no_device=_NO_RDMA.search(text) is not None,
+        hca=hca,
         no_gpudirect=network == {"NET/IB"},
         shared_memory="SHM" in ways and "P2P" not in ways,
     )

@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from ...errors import InputError
-from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, busy_core, lost_datagrams
+from .tables import ONE_STREAM, PACED_UDP, Rate, ReadTable, busy_core, lost_datagrams, shared_thread
 
 _SEPARATOR = r"\s*[|\u2502]\s*"
 _TRANSFER = re.compile(
@@ -187,9 +187,9 @@ def _iperf_table(ends: tuple[str, str], is_reversed: bool, streams: _Streams, bu
     what = f"{'UDP' if streams.datagrams else 'TCP'} streams"
     pair = Rate(what=what, rate_bytes_per_s=streams.rate_bytes_per_s, src=src, dst=dst)
     count = len(streams.rates.keys() - {"SUM"})
-    is_alone = not streams.datagrams and count == 1
+    may_bound = "" if streams.datagrams else ONE_STREAM if count == 1 else shared_thread(busy[1], count)
     unlost = streams.datagrams and not any(lost for lost, _ in streams.datagrams.values())
     return ReadTable(
         name=f"{src} to {dst}", tool="iperf3", rates=(pair,), notes=streams.notes(),
-        bounds=PACED_UDP if unlost else busy_core(*busy, count), may_bound=ONE_STREAM if is_alone else "",
+        bounds=PACED_UDP if unlost else busy_core(*busy, count), may_bound=may_bound,
     )  # fmt: skip

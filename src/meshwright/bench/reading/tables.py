@@ -22,13 +22,25 @@ _KEPT = 0.9  # of the rate that a test was told to send at
 PACED_UDP = "UDP sends as fast as it is told (-b; iperf's default is 1 Mbit/s), and no datagram was lost"
 
 
+def shared_thread(version: str, streams: int) -> str:
+    """Return that one thread may have moved several streams of TCP, in words, "" from iperf3 3.16 on or for one."""
+    if streams < 2 or _has_threads(version):
+        return ""
+    unsaid = "" if re.search(r"\d", version) else ", which the file does not exclude (iperf3 --version)"
+    return f"{streams} TCP streams by one thread, as iperf3 before 3.16 moves them{unsaid}: one core may bound them"
+
+
+def _has_threads(version: str) -> bool:
+    numbers = re.search(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (3, 16)
+
+
 def busy_core(percent: float, version: str, streams: int) -> str:
     """Return that iperf3 kept its cores busy at one end, in words, "" where it did not.
 
     It has one thread for all streams, from 3.16 on one for each (its release notes).
     """
-    numbers = re.search(r"(\d+)\.(\d+)", version)
-    threads = max(1, streams) if numbers and (int(numbers[1]), int(numbers[2])) >= (3, 16) else 1
+    threads = max(1, streams) if _has_threads(version) else 1
     if percent < _BUSY_PERCENT * threads:
         return ""
     cores = "a core" if threads == 1 else f"{threads} cores"
@@ -98,6 +110,11 @@ class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     both_ways: bool = False  # the rates count both directions of a link together
     bounds: str = ""  # what besides the link bounded the rates by what the file says, in words
     may_bound: str = ""  # what besides the link may have, in words
+
+    @property
+    def by_sockets(self) -> bool:
+        """Whether the rates are those of TCP or UDP, as the tools of sockets call them."""
+        return bool(self.rates) and all(rate.what.upper().startswith(("TCP", "UDP")) for rate in self.rates)
 
     @property
     def nodes(self) -> int | None:

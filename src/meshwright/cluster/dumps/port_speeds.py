@@ -99,7 +99,7 @@ def _cluster(ports: Mapping[str, Mapping[str, str]], where: str) -> Cluster:
 
 
 def _below_its_modes(facts: Mapping[str, str], rate_bytes_per_s: float) -> str:
-    """Return that a port of ethtool runs below its highest mode and which side keeps it there, "" for one that does not."""
+    """Return that a port of ethtool runs below its highest mode and which side keeps it there, "" where it does not."""
     now = round(rate_bytes_per_s * 8e-6)  # Mb/s, as the modes are named
     able, offered, partner = (
         max((int(megabits) for megabits in _MODE.findall(facts.get(f"{whose} link modes", ""))), default=0)
