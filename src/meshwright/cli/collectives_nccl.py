@@ -46,8 +46,8 @@ def price_like(library: str, options: Mapping[str, Any], *, curve: bool, as_json
     first = found[0]
     say(f"band {100 * first.error_band:.0f} %; fitted to {', '.join(first.fitted_on)}")
     say(
-        "each is the time to expect of a call of that size, in the middle of the fitted runs; bench --from holds a table "
-        "against what NCCL reaches on its links at most"
+        "each is the time to expect of a call of that size, in the middle of the fitted runs; bench --from holds "
+        "a table against what NCCL reaches on its links at most"
     )
     for note in first.notes:
         say(f"note: {note}")

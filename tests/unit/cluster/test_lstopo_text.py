@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.cluster.analysis import analyse
 from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.nics import nic_of_gpu
 from meshwright.errors import InputError
@@ -74,3 +75,16 @@ def test_an_accelerator_of_which_nothing_says_whose_it_is_is_refused():
 def test_a_device_that_is_not_written_as_lstopo_does_is_refused():
     with pytest.raises(InputError, match=r"t:30: 'PCI b3:zz.0 \(3D\)': expected such as"):
         parse_dump(TEXT.replace("b3:00.0", "b3:zz.0"), "t", CATALOGUE)
+
+
+def test_a_text_that_cannot_show_nvlink_says_nothing_against_it():
+    text = (
+        "Machine (64GB total)\n  Package L#0\n    NUMANode L#0 (P#0 64GB)\n    Core L#0 + PU L#0 (P#0)\n"
+        "    HostBridge\n"
+        + "".join(
+            f'      PCIBridge\n        PCI {bus}:00.0 (3D)\n          CoProc(CUDA) "cuda{i}"\n'
+            for i, bus in enumerate(("1a", "2a"))
+        )
+    )
+
+    assert not [said for said in analyse(parse_dump(text, "l", CATALOGUE, "h100")).verdicts if "links" in said]

@@ -323,7 +323,10 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     ok = least >= GOOD * expected
     words = f"{_rate(table, least)} of the {format_rate(expected)} that {known.title} lets through"
     words += f" ({kinds})" if kinds else ""
-    words += f": {IS_USUAL}" if least > ABOVE_USUAL * expected else ""
+    each = least / (2 if table.both_ways else 1)
+    words += (
+        f": {IS_USUAL} ({100 * each / known.rate_bytes_per_s:.0f} % of it)" if least > ABOVE_USUAL * expected else ""
+    )
     longest = max((rate.bytes or 0 for rate in between), default=0)
     if not ok and longest and best >= GOOD * longest / (longest / expected + MESSAGE_S):
         little = f"{words}, but {format_bytes(longest)} is too little to fill it: measure to 8 MiB"

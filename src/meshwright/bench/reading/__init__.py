@@ -6,8 +6,8 @@
   (spreadsheets), `cut_rows` (a last row that is cut off); `json_objects` between other lines
 - readers: of collectives `nccl_text`, `nccl_json`, `inspector`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`,
   `deepspeed`, `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `imb`, `separated`; of rates `matrices`,
-  `nvbandwidth_json`, `host_copies`, `nvshmem_pairs`, `mori`, `perftest`, `perftest_json`, `streams`, `iperf_json`, `iperf2`,
-  `ucx`, `fabtests`, `netpipe`, `netperf`, `qperf`, `deepep`; `columns` of
+  `nvbandwidth_json`, `host_copies`, `nvshmem_pairs`, `mori`, `perftest`, `perftest_json`, `streams`, `iperf_json`,
+  `iperf2`, `ucx`, `fabtests`, `netpipe`, `netperf`, `qperf`, `deepep`; `columns` of
   nccl-tests are common to several, `tables` is what all return
 - what a table is of: `identify`, `listed_devices`, `nccl_log`; what is known and not read: `unread`
 """

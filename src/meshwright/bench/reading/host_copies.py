@@ -107,7 +107,7 @@ def _counted(text: str) -> list[ReadTable]:
             doubts.setdefault(name, []).append(match["name"])
     return [
         ReadTable(
-            name=name, tool="Google's benchmark", rates=tuple(rates),
+            name=name, tool="google-benchmark", rates=tuple(rates),
             notes=tuple(f"{row}: its rate is not its bytes over its time" for row in doubts.get(name, ())[:1]),
         )
         for name, rates in found.items()

@@ -53,7 +53,9 @@ def from_lstopo_text(text: str, where: str, catalogue: Catalogue, gpu: str | Non
     cluster = from_hwloc(Element("topology", {"version": "2.0"}, 1, [machine]), where, catalogue, gpu)
     said = ["lstopo's text does not say NVLink, xGMI and most rates: lstopo --of xml, nvidia-smi topo -m say them"]
     said += [f"{words}: a console or a GPU, which this text does not tell: not counted" for words in consoles]
-    return replace(cluster, warnings=(*cluster.warnings, *said))
+    # that none of a GPU's own links is shown says nothing here
+    open_links = tuple(replace(device, own_links=None) for device in cluster.devices)
+    return replace(cluster, devices=open_links, warnings=(*cluster.warnings, *said))
 
 
 def _tree(text: str, where: str) -> Element:
