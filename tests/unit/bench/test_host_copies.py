@@ -1,9 +1,10 @@
-"""Copies between a GPU and its host: bandwidthTest, Google's benchmark, nvbandwidth against the GPU's own link."""
+"""Copies between a GPU and its host: bandwidthTest, Comm|Scope, nvbandwidth against the GPU's own link."""
 
 import pytest
 
 from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables
+from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -40,7 +41,8 @@ def test_each_direction_of_bandwidth_test_is_a_table_with_its_size_and_rate():
 def test_old_versions_say_megabytes():
     (table,) = parse_tables(bandwidth_test(section("Host to Device", 6120.4, unit="MB")), "t")
 
-    assert table.rates[0].rate_bytes_per_s == pytest.approx(6.1204e9)
+    assert table.rates[0].rate_bytes_per_s == pytest.approx(6120.4 * 2**20)
+    assert any("MiB/s" in note for note in table.notes)
 
 
 def test_lines_for_scripts_say_the_same():
@@ -95,7 +97,7 @@ def test_an_unknown_gpu_is_judged_by_nothing():
 COUNTED = "Comm_hipMemcpy_HostToGPU/1/3/log2(N):{}/manual_time  {} us  {} us  90 bytes={} bytes_per_second={}/s {}\n"
 
 
-def test_binary_prefixes_of_googles_benchmark_are_read_as_such():
+def test_binary_prefixes_of_comm_scope_are_read_as_such():
     row = COUNTED.format(27, "5000.0", "5011", "134.218M", "25Gi", "cuda_id=3 numa_id=1")
     (table,) = parse_tables(row, "t")
 
@@ -105,10 +107,28 @@ def test_binary_prefixes_of_googles_benchmark_are_read_as_such():
     assert table.notes == ()
 
 
-def test_decimal_prefixes_of_googles_benchmark_stay_decimal():
-    (table,) = parse_tables(COUNTED.format(27, "5000.0", "5011", "134.218M", "26.8436G", ""), "t")
+@pytest.mark.parametrize("size", ["134.218M", "128M", "128Mi"])
+def test_old_versions_leave_the_i_out_and_scale_by_1024_all_the_same(size):
+    (table,) = parse_tables(COUNTED.format(27, "5000.0", "5011", size, "25G", ""), "t")
 
-    assert table.rates[0].rate_bytes_per_s == pytest.approx(26.8436e9)
+    assert table.rates[0].rate_bytes_per_s == pytest.approx(25 * 2**30)
+    assert (table.rates[0].bytes, table.notes) == (2**27, ())
+
+
+def test_other_rows_of_googles_library_are_refused_by_name():
+    text = (
+        "Benchmark           Time             CPU   Iterations UserCounters...\n"
+        "BM_Copy/4096      112 ns          112 ns      6254312 bytes_per_second=34.0583Gi/s\n"
+    )
+
+    with pytest.raises(InputError, match="Google's benchmark library, of which Comm"):
+        parse_tables(text, "t")
+
+
+def test_a_section_of_bandwidth_test_without_its_head_is_read():
+    (table,) = parse_tables(section("Device to Host", 25.1), "t")
+
+    assert (table.name, table.devices) == ("Device to Host, pinned memory", ())
 
 
 def test_a_rate_that_is_not_bytes_over_time_is_said():

@@ -1,12 +1,13 @@
-"""Copies between a GPU and its host: bandwidthTest of the CUDA samples, Comm|Scope and others of Google's benchmark.
+"""Copies between a GPU and its host: bandwidthTest of the CUDA samples, and Comm|Scope.
 
-bandwidthTest prints a table for each direction, or lines for scripts (--csv). Google's benchmark adds counters to each
-row; its bytes per second have binary prefixes ("22.4Gi/s"), its other counters decimal ones ("268.435M").
+bandwidthTest prints a table for each direction, or lines for scripts (--csv). Comm|Scope's rows are those of Google's
+benchmark with counters: bytes per second are scaled by 1024, also where an old version leaves the i out ("22.4G/s"),
+other counters by 1000 ("268.435M"), in the oldest by 1024 too.
 """
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from .tables import Rate, ReadTable
 
@@ -23,12 +24,13 @@ _LINE = re.compile(
 )
 _WAYS = {"H2D": "Host to Device", "D2H": "Device to Host", "D2D": "Device to Device"}
 _DEVICE = re.compile(r"^\s*Device (?P<number>\d{1,3}): (?P<name>\S.*?)\s*$")
-_UNITS = {"MB": 1e6, "GB": 1e9}  # of that tool: both decimal (bandwidthTest.cu divides by 1e9)
+_UNITS = {"MB": 2.0**20, "GB": 1e9}  # as bandwidthTest.cu divides
+_MEBI = "MB/s of this version are MiB/s, and in some (1 << 10 in place of 1e3) 2.3 % less"
 _LOCAL = "what a GPU copies within its own memory, read and written, over no link"
 _PAGEABLE = "pageable memory, which the host copies once more before the GPU reads it: pinned memory would tell"
 
 _COUNTED = re.compile(
-    r"^(?P<name>[A-Za-z]\w{1,100}(?:/[^\s/]{1,60}){0,9})\s+(?P<time>[\d.e+]{1,20}) (?P<unit>ns|us|ms|s)\s.*"
+    r"^(?P<name>Comm_\w{1,100}(?:/[^\s/]{1,60}){0,9})\s+(?P<time>[\d.e+]{1,20}) (?P<unit>ns|us|ms|s)\s.*"
     r"\bbytes_per_second=(?P<rate>\d{1,9}(?:\.\d{1,9})?)(?P<prefix>[kKMGT]?i?)/s(?P<more>.*)$"
 )
 _BYTES = re.compile(r"\bbytes=(?P<count>\d{1,15}(?:\.\d{1,9})?)(?P<prefix>[kKMGT]?i?)\b")
@@ -38,33 +40,40 @@ _TOLD = 0.02  # by which a rounded time may be off
 
 
 def read_host_copies(text: str, where: str) -> list[ReadTable]:
-    """Return a table for each direction and kind of memory of bandwidthTest, one for each copy of Comm|Scope."""
+    """Return a table for each direction and kind of memory of bandwidthTest, one for each kind of Comm|Scope."""
     return [*_bandwidth_test(text), *_counted(text)]
 
 
 def _bandwidth_test(text: str) -> list[ReadTable]:
     found: dict[tuple[str, str, int], list[Rate]] = {}
     devices: dict[str, str] = {}
-    for way, memory, count, rate in _transfers(text, devices):
+    units: set[float] = set()
+    for way, memory, count, unit, (size, figure) in _transfers(text, devices):
+        units.add(unit)
+        rate = Rate(what=way, rate_bytes_per_s=figure * unit, bytes=size)
         found.setdefault((way, memory, count), []).append(rate)
-    return [_table(way, memory, count, rates, devices) for (way, memory, count), rates in found.items()]
+    notes = (_MEBI,) if _UNITS["MB"] in units else ()
+    return [_table(key, rates, devices, notes) for key, rates in found.items()]
 
 
-def _table(way: str, memory: str, count: int, rates: list[Rate], devices: dict[str, str]) -> ReadTable:
+def _table(
+    key: tuple[str, str, int], rates: Sequence[Rate], devices: Mapping[str, str], notes: tuple[str, ...]
+) -> ReadTable:
+    way, memory, count = key
     local = way == "Device to Device"
     several = f"{count} devices added up" if count > 1 else ""
     kinds = [word for word in (way, f"{memory} memory" if memory and not local else "", several) if word]
     return ReadTable(
         name=", ".join(kinds), tool="bandwidthTest", rates=tuple(rates), devices=tuple(devices.values()),
         host=not local and count == 1, unjudged=_LOCAL if local else several,
-        bounds=_PAGEABLE if memory == "pageable" else "",
+        bounds=_PAGEABLE if memory == "pageable" else "", notes=notes,
     )  # fmt: skip
 
 
-def _transfers(text: str, devices: dict[str, str]) -> Iterator[tuple[str, str, int, Rate]]:
-    """Yield direction, memory, devices and rate of each row; the names of the devices are added to `devices`."""
+def _transfers(text: str, devices: dict[str, str]) -> Iterator[tuple[str, str, int, float, tuple[int, float]]]:
+    """Yield direction, memory, number of devices, unit, and bytes and figure of each row; names go to `devices`."""
     way, memory, count, unit = "", "", 1, 0.0
-    is_its = "[CUDA Bandwidth Test]" in text or "bandwidthTest" in text
+    is_its = " Device(s)" in text or "bandwidthTest-" in text
     for line in text.splitlines() if is_its else ():
         if device := _DEVICE.match(line):
             devices[device["number"]] = device["name"]
@@ -75,28 +84,21 @@ def _transfers(text: str, devices: dict[str, str]) -> Iterator[tuple[str, str, i
         elif way and (header := _HEADER.match(line)):
             unit = _UNITS[header["unit"]]
         elif unit and (row := _ROW.match(line)):
-            yield (
-                way,
-                memory,
-                count,
-                Rate(what=way, rate_bytes_per_s=float(row["rate"]) * unit, bytes=int(row["bytes"])),
-            )
+            yield way, memory, count, unit, (int(row["bytes"]), float(row["rate"]))
         elif said := _LINE.match(line.strip()):
-            rate = float(said["rate"]) * _UNITS[said["unit"]]
-            its = _WAYS[said["way"]]
-            pair = Rate(what=its, rate_bytes_per_s=rate, bytes=int(said["bytes"]))
-            yield its, (said["memory"] or "").lower(), int(said["count"]), pair
+            row_unit, its = _UNITS[said["unit"]], (int(said["bytes"]), float(said["rate"]))
+            yield _WAYS[said["way"]], (said["memory"] or "").lower(), int(said["count"]), row_unit, its
 
 
 def _counted(text: str) -> list[ReadTable]:
-    """Return a table for each benchmark of Google's library whose rows count bytes per second."""
+    """Return a table for each benchmark of Comm|Scope whose rows count bytes per second."""
     found: dict[str, list[Rate]] = {}
     doubts: dict[str, list[str]] = {}
     for line in text.splitlines() if "bytes_per_second=" in text else ():
         match = _COUNTED.match(line.strip())
         if match is None:
             continue
-        name, rate = match["name"].split("/")[0], float(match["rate"]) * _power(match["prefix"])
+        name, rate = match["name"].split("/")[0], float(match["rate"]) * _power(match["prefix"], 1024)
         counted = _BYTES.search(line)
         size = _size(counted["count"], counted["prefix"]) if counted else 0.0
         ends = ", ".join(f"{end['kind']} {end['number']}" for end in _ENDS.finditer(line))
@@ -107,7 +109,7 @@ def _counted(text: str) -> list[ReadTable]:
             doubts.setdefault(name, []).append(match["name"])
     return [
         ReadTable(
-            name=name, tool="google-benchmark", rates=tuple(rates),
+            name=name, tool="comm_scope", rates=tuple(rates),
             notes=tuple(f"{row}: its rate is not its bytes over its time" for row in doubts.get(name, ())[:1]),
         )
         for name, rates in found.items()
@@ -116,12 +118,14 @@ def _counted(text: str) -> list[ReadTable]:
 
 def _size(count: str, prefix: str) -> float:
     """Return a counter of bytes: the power of two that is printed so, where one is, else the figure as printed."""
-    size = float(count) * _power(prefix)
-    whole = 2.0 ** round(math.log2(size)) if size >= 1 else size
     digits = len(count.partition(".")[2])
-    return whole if f"{whole / _power(prefix):.{digits}f}" == count else size
+    for base in (1000, 1024):
+        size = float(count) * _power(prefix, base)
+        whole = 2.0 ** round(math.log2(size)) if size >= 1 else size
+        if f"{whole / _power(prefix, base):.{digits}f}" == count:
+            return whole
+    return float(count) * _power(prefix, 1024 if prefix.endswith("i") else 1000)
 
 
-def _power(prefix: str) -> float:
-    base = 1024.0 if prefix.endswith("i") else 1000.0
-    return base ** ("KMGT".find(prefix[:1].upper()) + 1 if prefix else 0)
+def _power(prefix: str, base: int) -> float:
+    return float(base ** ("KMGT".find(prefix[:1].upper()) + 1 if prefix else 0))

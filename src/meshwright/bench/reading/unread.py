@@ -36,6 +36,11 @@ _KNOWN = (
         "torch.utils.benchmark, of computation and of no link between ranks",
         "nccl-tests or OSU; meshwright bench compute times products",
     ),
+    (
+        r"^Benchmark\s+Time\s+CPU\s+Iterations\b",
+        "Google's benchmark library, of which Comm|Scope's copies alone are read",
+        "the output of Comm|Scope, nvbandwidth or nccl-tests",
+    ),
     (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),
 )
 _WITH_UNIT = re.compile(r"[(\[][A-Za-zµμ/]{1,10}[)\]]$")
