@@ -97,6 +97,26 @@ def test_a_host_without_rdma_devices_is_said_to_have_none():
     )
 
 
+def test_the_network_that_nccl_chose_tells_where_no_channel_is_listed():
+    assert "sockets in place of RDMA" in of_nccl("n0:7000:7100 [0] NCCL INFO Using network Socket\n")
+    assert "sockets" not in of_nccl("n0:7000:7100 [0] NCCL INFO Using network IB\n")
+
+
+def test_the_network_of_a_run_inside_a_host_is_no_cause():
+    listed = "".join(line for line in LISTED.splitlines(keepends=True) if " on n0 " in line)
+    text = f"n0:7000:7100 [0] NCCL INFO Using network Socket\n# nThread 1 nGpus 1\n# Using devices\n{listed}"
+    said = judge(CATALOGUE, parse_tables(text + SLOW.replace("4.69", "4.38"), "t"))[0]
+
+    assert said.ok is False
+    assert "socket" not in said.reason
+
+
+def test_a_log_in_which_infiniband_is_disabled_says_so():
+    log = "n0:7000:7100 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.\n"
+
+    assert "(NET/Socket): NCCL_IB_DISABLE=1 is set" in of_nccl(log + SOCKET)
+
+
 def test_without_a_log_the_usual_causes_are_named():
     assert "GDRDMA" in of_nccl("")
 

@@ -50,6 +50,12 @@ def test_one_port_that_redirects_is_enough():
     assert said.startswith("ACS redirects peer traffic at 0000:51:01.0 (above GPU1): ")
 
 
+def test_a_listing_behind_the_name_of_its_host_is_read_as_well():
+    text = "".join(f"n12: {line}\n" for line in below_a_switch(ON, ON).splitlines())
+
+    assert redirections(text) == redirections(below_a_switch(ON, ON))
+
+
 @pytest.mark.parametrize("flags", ["", CAN, OFF])
 def test_what_a_port_could_redirect_is_no_redirection(flags):
     assert redirections(below_a_switch(flags, flags)) == []
@@ -90,6 +96,11 @@ def test_a_link_with_errors_is_named_with_its_kinds_and_counts():
     (said,) = nvlinks(counters(0, 0, 7021, 0) + counters(0, 0, 3, 0, kind="CRC Errors").split("\n", 1)[1])
 
     assert said.startswith("1 of 4 NVLinks has errors: GPU0 link 2 (Replay 7,021, CRC 3): ")
+
+
+@pytest.mark.parametrize("kind", ["Effective Errors", "Rx remote Errors", "Link recovery failed events"])
+def test_errors_of_newer_kinds_are_errors(kind):
+    assert nvlinks(counters(0, 4, kind=kind))[0].startswith("1 of 2 NVLinks has errors: GPU0 link 1 (")
 
 
 def test_counters_that_are_all_zero_are_said_to_be():

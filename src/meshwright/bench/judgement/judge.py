@@ -211,7 +211,8 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
             reason=f"{against}, but {little}: measure to {format_bytes(max(2**30, full))}",
             expected_bytes_per_s=expected,
         )
-    logged = f"NCCL's log shows {table.path.words}" if table.path.words else ""
+    is_used = known.crosses or table.path.is_listed or not table.path.sockets
+    logged = f"NCCL's log shows {table.path.words}" if table.path.words and is_used else ""
     # where something is known to keep bytes off the NICs, their number is no question
     off_nics = table.path.sockets or keeps_off_nics(table.settings)
     if not off_nics and (fewer := _as_other_nics(rate, machine, known)):

@@ -10,6 +10,8 @@ _VIA = re.compile(r"\bvia (?P<way>NET/\w+(?: \w+)?|SHM|P2P)/\S*")
 _USING = re.compile(r"NET/IB : Using((?: +\[\d+\][^\s\[]+)+)")
 _FOUND = re.compile(r"NET/OFI .*\(found (\d{1,3}) nics\)")
 _HCA = re.compile(r"\bNCCL_IB_HCA set (?:by environment )?to (?P<names>\S{1,200})")
+_SOCKETS = re.compile(r"\bUsing network Socket\b")
+_NO_IB = re.compile(r"\bNCCL_IB_DISABLE set (?:by environment )?to 1\b")
 _NO_RDMA = re.compile(r"\bNET/IB ?: No device found")
 _NIC = re.compile(r"\[\d+\](\w+):")
 
@@ -25,6 +27,8 @@ class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
     nics: Count | None = None  # that a process opened
     sockets: bool = False  # all of the network through sockets
     no_device: bool = False  # NCCL looked for RDMA devices and found none
+    is_listed: bool = True  # by channels; else by the network that NCCL chose, which a run inside a host never uses
+    ib_disabled: bool = False  # by NCCL_IB_DISABLE
     hca: str = ""  # the devices that NCCL_IB_HCA names
     no_gpudirect: bool = False  # RDMA, but never from a GPU's memory
     shared_memory: bool = False  # GPUs of a host never through peer access
@@ -32,8 +36,9 @@ class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """Name what slows the bytes down, "" where nothing does."""
-        named = f" by the name that NCCL_IB_HCA sets ({self.hca}; ibv_devices lists those that are there)"
+        named = f" by the name that NCCL_IB_HCA sets ({self.hca}; ibv_devices lists the devices)"
         missing = f": NET/IB found no device{named if self.hca else ' (ibv_devices)'}" if self.no_device else ""
+        missing = ": NCCL_IB_DISABLE=1 is set" if self.ib_disabled else missing
         found = {
             f"sockets in place of RDMA (NET/Socket){missing}": self.sockets,
             "no GPUDirect RDMA (NET/IB without GDRDMA)": self.no_gpudirect,
@@ -74,7 +79,9 @@ def logged_path(text: str) -> LoggedPath:
     network = {way for way in ways if way.startswith("NET/") or way == "GDRDMA"}
     return LoggedPath(
         nics=nics.pop() if len(nics) == 1 else None,
-        sockets=network == {"NET/Socket"},
+        sockets=network == {"NET/Socket"} or (not network and _SOCKETS.search(text) is not None),
+        is_listed=bool(network),
+        ib_disabled=_NO_IB.search(text) is not None,
         no_device=_NO_RDMA.search(text) is not None,
         hca=hca,
         no_gpudirect=network == {"NET/IB"},

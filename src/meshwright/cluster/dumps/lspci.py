@@ -87,14 +87,20 @@ class Function:
 
 def looks_like_lspci(text: str) -> bool:
     """Return whether a text is of lspci with numbers, links and buses."""
-    head = text[:200_000]
+    head = _head(text)
     listed = re.search(FUNCTION.pattern, head, re.M) or re.search(NAMED.pattern, head, re.M)
     return listed is not None and re.search(LINK.pattern, head, re.M) is not None
 
 
+def _head(text: str) -> str:
+    """Return the beginning of a text that may be lspci's, without what launchers put before its lines; else ""."""
+    head = text[:200_000]
+    return "\n".join(line.text for line in plain_lines(head)) if "LnkSta:" in head or "LnkCap:" in head else ""
+
+
 def looks_like_lspci_links(text: str) -> bool:
     """Return whether a text has places on the bus and links of lspci -vv, and of no function the name."""
-    head = text[:200_000]
+    head = _head(text)
     return re.search(PLACE.pattern, head, re.M) is not None and re.search(LINK.pattern, head, re.M) is not None
 
 

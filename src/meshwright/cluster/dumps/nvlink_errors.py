@@ -10,7 +10,7 @@ COUNTER = re.compile(
     r"^\s*Link (\d{1,3})(?:,? Lane \d{1,2})?: ([A-Z][\w ]{1,50}?) (?:Errors|events) ?: ?(\d{1,20})\s*$"
 )
 # what a sound link shows too: bits that its own code mends, and recoveries that succeeded
-_MENDED = re.compile(r"FEC|Symbol|successful|Total link recovery", re.I)
+_MENDED = re.compile(r"\bFEC\b|\bSymbol\b|\bsuccessful\b|\bTotal link recovery\b", re.I)
 _SHOWN = 8  # links that a warning names
 
 
