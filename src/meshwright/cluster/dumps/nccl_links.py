@@ -119,8 +119,7 @@ def without_gpudirect(nics: Sequence[tuple[str, bool]]) -> list[str]:
     more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
     return [
         f'{", ".join(lost[:_SHOWN])}{more}: no GPUDirect RDMA (gdr="0" in the file){beside}: what {_IT[len(lost) > 1]} '
-        "through host memory; nvidia-peermem or dma-buf is missing, NCCL_NET_GDR_LEVEL forbids it, or the NIC is used "
-        "through sockets"
+        "through host memory; nvidia-peermem or dma-buf is missing, or the NIC is used through sockets"
     ]
 
 
