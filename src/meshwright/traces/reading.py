@@ -12,13 +12,14 @@ from ..errors import InputError
 from ..files import natural
 from ..timeline import parse_chrome_trace
 from ..units import counted
-from .formats import ascend, chakra, nsys, rocprof
+from .formats import ascend, chakra, databases, rocprof
 from .formats.collector import Collector
 from .formats.events import EventStream, TraceHead
 from .formats.from_timeline import ranks_of_timeline
 from .formats.kineto import ranks_of
 from .formats.opening import ZIP, BesideTrace, NoTrace, Source, head_of, pieces, trace_sources
 from .formats.parts import RankFacts
+from .formats.sqlite_tables import MAGIC
 from .model import RankTrace, TracedCall
 
 MOST_NAMES = 3  # of files that are set aside
@@ -66,8 +67,8 @@ def read_source(source: Source) -> list[RankTrace]:
     head = head_of(source.path, HEAD_BYTES) if not source.member else b""
     if head.startswith(ZIP):
         raise NoTrace(f"{source}: no .json in this archive; expected traces")
-    if head.startswith(nsys.MAGIC):
-        return _of_export(source, *nsys.collected(source))
+    if head.startswith(MAGIC):
+        return _of_export(source, *databases.collected(source))
     facts = RankFacts(str(source), source.name, None)
     if source.name.endswith((".et", ".et.gz")) or (
         head[:1] not in b"{[\x1f\xef\xfe\xff \r\n\t" and chakra.is_messages(head)
