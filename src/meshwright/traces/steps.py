@@ -2,6 +2,10 @@
 
 `ProfilerStep#N` says when the host began a step. Where the host runs ahead, the device is still busy with the step
 before; the step is then the device's own, from the first kernel that the host launched in it.
+
+A trace that was taken for a time, not for a number of steps, begins and ends inside one. The mark of the last one ends
+there too, so that it looks like a short step. It is left out if it has fewer kernels than every other step, and either
+these are the first ones of another, or the trace began inside a step: kernels ran before the first mark.
 """
 
 import itertools
@@ -15,8 +19,11 @@ from .intervals import EMPTY, Array
 from .model import Window
 
 BEHIND_SHARE = 0.05  # of a step: a device that is so much behind the host has steps of its own
+CUT_SHARE = 0.95  # of the main kernels of another step: a last step with fewer, the first of those, was cut off
+LEAST_KERNELS = 8  # that are the first ones of a step by more than chance, or are a part of one
 Times = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 Mark = tuple[float, float, int]  # start, end, number
 
 
@@ -68,3 +75,22 @@ def _own_steps(
             found[mark[2]] = float(starts_s[mine & main].min()), float(ends_s[mine].max())
     times = [start for start, _ in found.values()]
     return found if all(a < b for a, b in itertools.pairwise(times)) else {}
+
+
+def without_cut_step(found: Sequence[Window], starts_s: Times, names: Numbers, before: int) -> tuple[list[Window], str]:
+    """Return the steps without a last one that the end of the trace cut off, and a note of it; "" where none was.
+
+    Given when the main kernels of all steps began, their names, and how many kernels ran before the first mark. A step
+    as short as another of them, as those that only add to the gradients are, is whole.
+    """
+    order = np.argsort(starts_s, kind="stable")
+    starts_s, names = starts_s[order], names[order]
+    ran = [names[np.searchsorted(starts_s, w.start_s) : np.searchsorted(starts_s, w.end_s)] for w in found]
+    if len(found) < 2 or any(len(ran[-1]) >= CUT_SHARE * len(one) for one in ran[:-1]):
+        return list(found), ""
+    *others, last = ran
+    is_first_part = len(last) >= LEAST_KERNELS and any(np.array_equal(one[: len(last)], last) for one in others)
+    if not is_first_part and before < LEAST_KERNELS:
+        return list(found), ""
+    why = f"it has {len(last)} kernels, step {found[-2].number} has {len(others[-1])}"
+    return list(found[:-1]), f"the trace ends inside step {found[-1].number}, which is left out: {why}"

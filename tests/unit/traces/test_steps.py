@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from meshwright.traces.steps import windows
+from meshwright.traces.model import Window
+from meshwright.traces.steps import windows, without_cut_step
 
 
 def found(marks, kernels):
@@ -40,3 +41,31 @@ def test_a_trace_without_steps_begins_with_its_first_loading():
     whole = windows([], starts, ends, starts, main, loading)
 
     assert [(window.start_s, window.end_s) for window in whole] == [(1.0, 11.0)]
+
+
+STEP = list(range(20))  # names of the kernels of a whole step
+OTHERS = [7] * 6  # of which no step begins so
+
+
+@pytest.mark.parametrize(
+    ("steps", "before", "kept"),
+    [
+        ([STEP, STEP, STEP[:9]], 0, 2),  # the first kernels of a step: the trace ends in it
+        ([STEP, OTHERS], 12, 1),  # it began inside a step as well
+        ([STEP, OTHERS], 0, 2),
+        ([STEP, STEP[:5]], 0, 2),  # too few to tell
+        ([STEP, STEP[:9], STEP, STEP[:9]], 12, 4),  # every second step only adds to the gradients
+        ([STEP[:9], STEP], 12, 2),
+        ([STEP, STEP], 12, 2),
+        ([STEP[:9]], 12, 1),
+    ],
+)
+def test_a_last_step_that_the_end_of_the_trace_cut_off_is_left_out(steps, before, kept):
+    marked = [Window(40 + number, 100.0 * number, 100.0 * number + 100) for number in range(len(steps))]
+    starts = np.concatenate([100.0 * number + np.arange(len(names)) for number, names in enumerate(steps)])
+    found, note = without_cut_step(marked, starts, np.concatenate(steps), before)
+
+    assert found == marked[:kept]
+    left_out = f"the trace ends inside step {39 + len(steps)}, which is left out" if kept < len(steps) else ""
+    assert note.startswith(left_out)
+    assert bool(note) == bool(left_out)

@@ -14,7 +14,7 @@ from ...errors import InputError
 from ..intervals import EMPTY, Array, union, union_of_sets
 from ..model import PHASES, Computed, HostTimeline, RankTrace, TracedCall
 from ..names import collective, number, payload_bytes
-from ..steps import Mark, windows
+from ..steps import Mark, windows, without_cut_step
 from .collector import Process, Spans
 from .events import Args
 
@@ -71,6 +71,8 @@ def of_columns(columns: Columns, calls: list[TracedCall], facts: RankFacts) -> R
     found = windows(facts.marks, columns.starts_s, columns.ends_s, columns.launched_s, columns.main, facts.host.data)
     if not found:
         raise InputError(f"{facts.source}: no kernel ran in any of the {len(facts.marks)} steps that it marks")
+    before = sum(columns.starts_s < min(mark[0] for mark in facts.marks)) if facts.marks else 0
+    found, cut = without_cut_step(found, columns.starts_s[columns.main], columns.names[columns.main], int(before))
     kernels = columns.lanes == COMPUTE
     computed = Computed(
         columns.starts_s[kernels],
@@ -97,7 +99,7 @@ def of_columns(columns: Columns, calls: list[TracedCall], facts: RankFacts) -> R
         host=facts.host,
         windows=found,
         marked=bool(facts.marks),
-        notes=facts.notes,
+        notes=(*facts.notes, cut) if cut else facts.notes,
     )
 
 
