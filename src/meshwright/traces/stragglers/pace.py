@@ -17,6 +17,7 @@ from ...units import format_time
 from ..intervals import Array, length_s, union_of_sets, without
 from ..model import RankTrace, Window
 from ..usage import common_steps, parts_of, per_step, steps_of
+from .bubble import bubble_said
 from .culprit import Culprit, CulpritFinding
 from .meetings import Meetings, joined
 from .straggler_reason import Step, idle_by, reason
@@ -108,7 +109,9 @@ def _idled(
         if _alone_s(most, stages, meetings.moved_s) > LEAST_SHARE * step_s:
             because = reason([cycles for cycles in ranks if cycles[0].rank in idle_s], most, longer_s)
             return _blamed(finding, most, longer_s, because, whole)
-        said = (
+        works_s = [stage.typical_s for stage in stages]
+        bubble = bubble_said([stage.steps for stage in stages], works_s, per_step(ranks))
+        said = bubble or (
             f"the device of rank {most} idles {format_time(longer_s)}{per_step(ranks)} longer than any other of its "
             f"{whole}, while its host runs code outside any operator: it holds up the others or waits for them, which "
             "is not told"

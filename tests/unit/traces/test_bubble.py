@@ -1,0 +1,49 @@
+"""What a pipeline loses by its schedule is nobody's fault."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from meshwright.traces.model import TracedCall, Window
+from meshwright.traces.stragglers.bubble import bubble_said, micro_batches
+
+STEP_S = 0.110
+
+
+def stages(sends, steps=2):
+    """Return the steps of stages that send so often in each."""
+    found = []
+    for count in sends:
+        marked = [Window(number, number * STEP_S, (number + 1) * STEP_S) for number in range(steps)]
+        begins = [window.start_s + place * 1e-3 for window in marked for place in range(count)]
+        trace = SimpleNamespace(calls=[TracedCall("send", at, at + 1e-4, at) for at in begins])
+        found.append([(trace, window) for window in marked])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sends", "count"),
+    [
+        ((6, 12, 6), 6),
+        ((4, 4), 4),
+        ((8, 16, 16, 8), 8),
+        ((6, 6, 6), 0),  # a ring
+        ((6, 12, 0), 0),  # forward alone
+        ((6, 14, 6), 0),
+        ((0, 0), 0),
+    ],
+)
+def test_sends_there_and_back_tell_the_micro_batches_of_a_plain_pipeline(sends, count):
+    assert micro_batches(stages(sends)) == count
+
+
+def test_the_bubble_of_a_pipeline_is_said_where_it_explains_what_every_stage_loses():
+    said = bubble_said(stages((6, 12, 6)), [0.080, 0.080, 0.081], " a step")
+
+    assert said.startswith("each stage waits or idles 30 ms a step, of which the bubble of a pipeline of 3 stages and 6")
+    assert "micro-batches is 26.7 ms: nobody" in said
+
+
+def test_a_pipeline_that_loses_more_than_its_bubble_is_not_explained_by_it():
+    assert bubble_said(stages((6, 12, 6)), [0.070, 0.070, 0.070], " a step") == ""
+    assert bubble_said(stages((6, 6, 6)), [0.080, 0.080, 0.080], " a step") == ""
