@@ -5,6 +5,7 @@ Inside Meshwright everything is SI: bytes, bytes per second, seconds. A rate is 
 
 import math
 import re
+from collections.abc import Sequence
 
 from .errors import InputError
 from .quantities import MOST_BYTES, MOST_COUNT, MOST_RATE, MOST_TIME_S
@@ -149,6 +150,17 @@ def counted(number: float | None, noun: str, plural: str = "") -> str:
     several = plural or noun + ("es" if noun.endswith(("s", "ch", "x")) else "s")
     shown = "?" if number is None else f"{number:,}".removesuffix(".0")
     return f"{shown} {noun if number == 1 else several}"
+
+
+def shortened(ranks: Sequence[int]) -> str:
+    """Return ranks as text, runs as 3-7."""
+    found: list[list[int]] = []
+    for rank in sorted(ranks):
+        if found and rank == found[-1][-1] + 1:
+            found[-1].append(rank)
+        else:
+            found.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found)
 
 
 def _short(value: float) -> str:

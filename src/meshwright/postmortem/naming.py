@@ -4,11 +4,12 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
+from ..units import shortened
 from .nouns.facts import DesyncReport, Exit, Fact, Failure, StackTrace, Timeout, of
 from .nouns.identities import OwnCallFailed
 from .nouns.next_steps import next_steps
 from .nouns.position import HangPosition
-from .nouns.verdict import Verdict, shortened
+from .nouns.verdict import Verdict
 from .nouns.world import A_HOST, ranks_seen, world_of
 from .positions.stack_positions import WAITS, stand_of
 from .ranks.exits import CLOCKS_S

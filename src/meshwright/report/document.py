@@ -71,6 +71,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[Section, ...]
     kind: str = "run"  # "run", "comparison", "plan", "bench", "trace"
     median: Shares | msgspec.UnsetType = msgspec.UNSET  # of traces: the typical step
+    mean: Shares | msgspec.UnsetType = msgspec.UNSET  # likewise, where medians do not make up a step
     ranks: tuple[RankShares, ...] | msgspec.UnsetType = msgspec.UNSET
     culprit: Culprit | msgspec.UnsetType | None = msgspec.UNSET  # None: nobody is to blame
     schema: Literal["meshwright.page/1"] = "meshwright.page/1"

@@ -11,9 +11,10 @@ from ..units import format_bytes, format_time
 from .compare import PartComparison
 from .grid import pipeline_lines
 from .narrow_tables import show_table
-from .pages.trace import LABELS, MEDIANS, apart_by_rank
+from .pages.trace import LABELS, apart_by_rank, figure_of, figures_of
 
 MAX_ALTERNATIVES = 8
+MOST_NOTES = 4  # of traces that a terminal shows
 
 
 def show_plan(console: Console, plan: Plan) -> None:
@@ -56,16 +57,21 @@ def show_comparison(console: Console, comparison: PartComparison, runs: str = ""
 
 def show_shares(console: Console, summary: TraceSummary, verdict: str) -> None:
     """Print where a traced step went."""
-    found = summary.median
+    found = summary.typical
     table = Table(title="where a step goes", title_justify="left", box=box.SIMPLE)
     table.add_column("")
-    table.add_column("median", justify="right", no_wrap=True)
+    table.add_column(figure_of(summary), justify="right", no_wrap=True)
     table.add_column("of the step", justify="right", no_wrap=True)
     for name, label in LABELS.items():
         value = getattr(found, name)
         table.add_row(label, format_time(value), f"{value / found.step_s:.1%}")
     show_table(console, table)
-    console.print(MEDIANS, highlight=False, soft_wrap=True)
+    console.print(figures_of(summary), highlight=False, soft_wrap=True)
     if apart := apart_by_rank(summary.ranks):
         console.print(apart, highlight=False, soft_wrap=True)
     console.print(verdict, highlight=False, markup=False, soft_wrap=True)
+    notes = [note for note in dict.fromkeys(summary.notes) if note not in verdict]
+    for note in notes[:MOST_NOTES]:
+        console.print(f"to know: {note}", highlight=False, markup=False, soft_wrap=True)
+    if len(notes) > MOST_NOTES:
+        console.print(f"to know: {len(notes) - MOST_NOTES} more notes on the page", highlight=False)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..units import format_time
+from .cycles import cycles_apart
 from .intervals import length_s
 from .model import RankTrace
 from .stragglers.culprit import Culprit, CulpritFinding, find_culprit
@@ -14,7 +15,7 @@ from .stragglers.meetings import Meetings, meetings_of
 from .stragglers.pace import paced
 from .stragglers.straggler_reason import idle_by
 from .uneven_steps import uneven_steps
-from .usage import Shares, common_steps, median_of, parts_of, shares_of, steps_of
+from .usage import Shares, common_steps, make_up, mean_of, median_of, parts_of, shares_of, steps_of
 
 SHORT_GAP_S = 200e-6  # a gap between kernels that a launch explains
 IDLE_BY = {
@@ -45,6 +46,17 @@ class TraceSummary(NamedTuple):
     idle: str  # what the host did while the device idled, "" if not known
     notes: tuple[str, ...]
     uneven: str = ""  # which steps are much longer than the typical one, and by what
+    mean: Shares | None = None  # over steps and ranks, where their medians do not make up a step
+
+    @property
+    def typical(self) -> Shares:
+        """Return the typical step: the mean one where medians do not make up a step."""
+        return self.mean or self.median
+
+    @property
+    def one_process(self) -> bool:
+        """Return whether the ranks are the devices that one process used."""
+        return len(self.ranks) > 1 and all(own.device for own in self.ranks)
 
     @property
     def culprit(self) -> Culprit | None:
@@ -61,23 +73,25 @@ def summarized(ranks: Sequence[Sequence[RankTrace]]) -> TraceSummary:
         for trace, window in steps_of(cycles, wanted):
             found.append(shares_of(trace, window))
             by_step[window.number].append(found[-1])
-    median = median_of([shares for found in by_rank for shares in found])
+    cells = [shares for found in by_rank for shares in found]
+    median = median_of(cells)
+    mean = None if make_up(median) else mean_of(cells)
     table = []
     for cycles, found in zip(ranks, by_rank, strict=True):
         assert cycles[0].rank is not None
         own = msgspec.structs.asdict(median_of(found))
         table.append(RankShares(rank=cycles[0].rank, device=cycles[0].label, **own))
-    meetings = meetings_of(ranks)
-    finding = find_culprit(ranks, meetings, median.step_s)
+    meetings, step_s = meetings_of(ranks), (mean or median).step_s
+    finding = find_culprit(ranks, meetings, step_s)
     if finding.culprit is None:
-        finding = paced(ranks, meetings, finding, median.step_s)
+        finding = paced(ranks, meetings, finding, step_s)
     every = [trace for cycles in ranks for trace in cycles]
     notes += [note for trace in every for note in trace.notes]
     marked = all(trace.marked for trace in every)
     idle = _idle(ranks, wanted, median)
-    told = (*notes, *meetings.notes)
+    told = (*notes, *cycles_apart(ranks, wanted), *meetings.notes)
     uneven = uneven_steps(by_step, {trace.windows[0].number for trace in every})
-    return TraceSummary(median, tuple(table), finding, meetings, len(wanted), marked, idle, told, uneven)
+    return TraceSummary(median, tuple(table), finding, meetings, len(wanted), marked, idle, told, uneven, mean)
 
 
 def _wanted(ranks: Sequence[Sequence[RankTrace]]) -> tuple[set[int], list[str]]:

@@ -14,6 +14,8 @@ import numpy as np
 from .intervals import EMPTY, Array, clipped, intersection, length_s, union, union_of_sets, without
 from .model import RankTrace, Window
 
+UNTOLD_SHARE = 0.1  # of a step, by which the medians of its parts may miss the median of the whole
+DISJOINT = ("compute_s", "exposed_comm_s", "idle_s", "data_s", "other_s")  # parts of a step that make it up
 LAUNCH_SHARE = 0.1  # of the time in the loader: a shorter gap after it is the launch of what it loaded
 
 
@@ -92,6 +94,20 @@ def shares_of(trace: RankTrace, window: Window) -> Shares:
 def median_of(found: Sequence[Shares]) -> Shares:
     """Return of each part the median."""
     return Shares(**{key: statistics.median(getattr(one, key) for one in found) for key in Shares.__struct_fields__})
+
+
+def mean_of(found: Sequence[Shares]) -> Shares:
+    """Return of each part the mean."""
+    return Shares(**{key: statistics.fmean(getattr(one, key) for one in found) for key in Shares.__struct_fields__})
+
+
+def make_up(medians: Shares) -> bool:
+    """Return whether the medians of the parts make up that of the step.
+
+    Where steps or ranks are of two kinds, the median of a part may be of one kind and that of the step of the other.
+    """
+    told_s: float = sum(getattr(medians, key) for key in DISJOINT)
+    return abs(told_s - medians.step_s) <= UNTOLD_SHARE * medians.step_s
 
 
 def per_step(ranks: Sequence[Sequence[RankTrace]]) -> str:

@@ -124,3 +124,23 @@ def test_runs_deeper_in_a_folder_are_not_taken_for_ranks_of_one_job(capsys, tmp_
     code, printed = report(capsys, tmp_path / "project")
 
     assert (code, printed.err.partition("; ")[2]) == (2, f"expected one of them: {tmp_path}/project/runs/one\n")
+
+
+def test_a_terminal_shows_what_a_reader_must_know_of_the_figures(capsys, tmp_path):
+    events = [
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "gemm",
+            "pid": 3,
+            "ts": 900 * at,
+            "dur": 800,
+            "args": {"stream": 7, "device": at % 2},
+        }
+        for at in range(8)
+    ]
+    (tmp_path / "two.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    code, printed = report(capsys, tmp_path / "two.json", "--output", tmp_path / "page.html")
+
+    assert code == 0
+    assert "\nto know: one process used 2 devices" in printed.out

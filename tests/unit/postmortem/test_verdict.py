@@ -13,11 +13,12 @@ from meshwright.errors import InputError
 from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.nouns.evidence import MOST_LINES, Evidence
 from meshwright.postmortem.nouns.next_steps import NEXT
-from meshwright.postmortem.nouns.verdict import MEANINGS, NOT_TOLD, shortened
+from meshwright.postmortem.nouns.verdict import MEANINGS, NOT_TOLD
 from meshwright.postmortem.page.page import page_of
 from meshwright.postmortem.page.timeline import drawing
 from meshwright.postmortem.rules import RULES
 from meshwright.report.page import page_html
+from meshwright.units import shortened
 
 from .made import DONE, WORLD, entry, failed_at, judge, out_of_memory, record, signalled, timed_out
 from .test_cases import ANSWERS, CASES

@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
+from ...units import shortened
 from ..libraries.inits import by_inits, by_joins
 from ..nouns.calls import Group
 from ..nouns.facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
 from ..nouns.identities import AgentRanks, HostCheck, NodeGone, Spoke
 from ..nouns.position import MOST_SILENT, HangPosition
-from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from ..nouns.world import A_HOST, ranks_of_job, short_host, with_own_files, world_of
 from ..positions.waits import judged

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from ...units import counted
+from ...units import counted, shortened
 from ..nouns.facts import (
     Absentees,
     Arrived,
@@ -23,7 +23,6 @@ from ..nouns.facts import (
 )
 from ..nouns.identities import NotStarted, Spoke
 from ..nouns.position import HangPosition, minority
-from ..nouns.verdict import shortened
 from ..nouns.world import ranks_of_job, ranks_seen, with_own_files, world_of
 from ..ranks.hosts import ranks_of_host
 

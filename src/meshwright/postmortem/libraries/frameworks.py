@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from ...units import shortened
 from ..nouns.facts import Absentees, Arrived, Exit, Fact, Failure, Fingerprint, StoreWait
 from ..nouns.identities import WorldSize
 from ..nouns.names import NO_LONGER_HEARD, NO_PROGRESS, collective_in, spelled
-from ..nouns.verdict import shortened
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
 

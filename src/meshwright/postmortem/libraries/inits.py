@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 
+from ...units import shortened
 from ..nouns.facts import Fact, Failure, GroupJoin, StoreWait, of
 from ..nouns.identities import RankIdentity
 from ..nouns.launch_counts import Remark
 from ..nouns.position import HangPosition
-from ..nouns.verdict import shortened
 from ..nouns.world import with_own_files, world_of
 
 _FEWEST = 2  # ranks that began and wait

@@ -6,9 +6,9 @@ from statistics import median
 
 import msgspec
 
+from ...units import shortened
 from ..nouns.facts import SlowRank
 from ..nouns.paces import DataLate
-from ..nouns.verdict import shortened
 from ..text.lines import LogMessage
 
 TITLE = re.compile(r"^\s*(?:\S.*\| *)?times across ranks \(ms\):\s*$")

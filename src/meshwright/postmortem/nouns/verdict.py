@@ -1,10 +1,10 @@
 """The verdict: what kind of fault, whose, in which call; the lines that show it, what is missing, what to try next."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from ...units import shortened
 from .evidence import Evidence, most_telling
 
 Kind = Literal[
@@ -115,14 +115,3 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         lines += [f"missing: {what}" for what in self.missing]
         lines += [f"try: {what}" for what in self.next]
         return "\n".join(lines)
-
-
-def shortened(ranks: Sequence[int]) -> str:
-    """Return ranks as text, runs as 3-7."""
-    found: list[list[int]] = []
-    for rank in sorted(ranks):
-        if found and rank == found[-1][-1] + 1:
-            found[-1].append(rank)
-        else:
-            found.append([rank])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found)

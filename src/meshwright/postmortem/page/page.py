@@ -5,7 +5,8 @@ from pathlib import Path
 from ...files import write_atomic, writing
 from ...report.document import Block, Drawing, Lines, Page, Section, table
 from ...report.page import page_html
-from ..nouns.verdict import Verdict, shortened
+from ...units import shortened
+from ..nouns.verdict import Verdict
 from .timeline import drawing, has_order
 
 

@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
 
-from ...units import format_time
+from ...units import format_time, shortened
 from ..nouns.evidence import Evidence
-from ..nouns.verdict import Verdict, shortened
+from ..nouns.verdict import Verdict
 
 MOST_ROWS = 64
 ROW_PX, LEFT_PX, MARK_PX, WIDTH_PX = 22, 130, 5, 900

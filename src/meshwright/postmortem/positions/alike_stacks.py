@@ -7,9 +7,9 @@ from collections import defaultdict
 
 from msgspec.structs import replace
 
+from ...units import shortened
 from ..nouns.facts import Fact, StackTrace, Timeout, of
 from ..nouns.position import HangPosition, minority
-from ..nouns.verdict import shortened
 from .stack_positions import WAITS, own_frames, stand_of
 
 

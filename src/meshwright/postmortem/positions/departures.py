@@ -6,9 +6,9 @@ order, though, and each makes them again and again: who left a call out, or make
 
 from collections.abc import Mapping, Sequence
 
+from ...units import shortened
 from ..nouns.calls import Call, Group
 from ..nouns.position import HangPosition, Wait
-from ..nouns.verdict import shortened
 from ..nouns.where import GroupName
 from .agreement import siblings_of
 

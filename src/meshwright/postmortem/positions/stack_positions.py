@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ...units import shortened
 from ..nouns.facts import Frame, StackTrace
 from ..nouns.names import collective_in, snake
 from ..nouns.position import HangPosition, minority
-from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from .transfers import (
     TRANSFERS,

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from ...units import shortened
 from ..nouns.calls import Call, Group, RankGroup
 from ..nouns.names import MEETINGS, ROOTED
 from ..nouns.position import MOST_SILENT, HangPosition, Wait, minority
-from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from .agreement import disagreement, made_otherwise, siblings_of, unequal_transfer
 from .departures import left_out_of_group, out_of_round

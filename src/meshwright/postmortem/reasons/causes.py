@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from ...units import shortened
 from ..nouns.facts import (
     Exit,
     Fact,
@@ -22,7 +23,7 @@ from ..nouns.facts import (
 from ..nouns.identities import AgentEnded, RankIdentity, TimeUp
 from ..nouns.names import NO_LONGER_HEARD, same_bus
 from ..nouns.position import HangPosition
-from ..nouns.verdict import Kind, shortened
+from ..nouns.verdict import Kind
 from ..nouns.where import Where
 from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
 from ..positions.stack_positions import by_stacks

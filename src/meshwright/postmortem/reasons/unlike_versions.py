@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
+from ...units import shortened
 from ..nouns.facts import Fact, Failure, Versions, VersionSeen, of
 from ..nouns.identities import Spoke
 from ..nouns.position import minority
-from ..nouns.verdict import shortened
 from ..nouns.world import world_of
 from ..ranks.hosts import ranks_of_host
 

@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from ...units import shortened
 from ..nouns.facts import Fact, of
 from ..nouns.paces import DataLate, DataShare
 from ..nouns.position import HangPosition
-from ..nouns.verdict import shortened
 from ..nouns.world import ranks_seen
 from ..text.lines import LogMessage
 from .rank_timers import last_tables, reports_of

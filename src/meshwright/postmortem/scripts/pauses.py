@@ -8,10 +8,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...units import shortened
 from ..nouns.facts import Fact, of
 from ..nouns.paces import SaidPause
 from ..nouns.position import HangPosition
-from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from ..nouns.world import ranks_of_job, ranks_seen
 from ..text.lines import LogMessage

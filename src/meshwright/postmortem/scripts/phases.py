@@ -7,10 +7,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...units import shortened
 from ..nouns.facts import Busy, Fact, Succeeded, TrainingEnded, of
 from ..nouns.identities import RankPhase
 from ..nouns.position import HangPosition
-from ..nouns.verdict import shortened
 from ..nouns.world import MOST_RANKS, ranks_of_job
 from ..text.lines import LogMessage
 from .rank_timers import FOR_DATA, WAITS

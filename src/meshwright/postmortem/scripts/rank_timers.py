@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from ...units import shortened
 from ..libraries.stragglers import FEW
 from ..libraries.timers import LONGER, MAINLY, SHARE, TITLE
 from ..nouns.facts import SlowRank, StepTimes
 from ..nouns.paces import DataLate, RanksAlike
-from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from ..text.lines import LogMessage
 from .timer_reports import NO_TIME, Report, of_exports, own_steps

@@ -6,10 +6,10 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
+from ...units import shortened
 from ..nouns.facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
 from ..nouns.identities import AgentEnded, AgentRanks, NodeGone, Placed, Torchrun
 from ..nouns.names import NO_LONGER_HEARD
-from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from ..nouns.world import ranks_seen, short_host, world_of
 from ..ranks.exits import CLOCKS_S

@@ -12,10 +12,10 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
+from ...units import shortened
 from ..nouns.facts import Fact, Stepped, Succeeded, TrainingEnded, of
 from ..nouns.identities import GpuUse, LocalProcess, VisibleGpus
 from ..nouns.position import HangPosition
-from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from ..nouns.world import identities_of, ranks_of_job, short_host, world_of
 from ..ranks.devices import NamedDevice, rank_of_device

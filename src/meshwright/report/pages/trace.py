@@ -4,6 +4,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from ...timeline import Span
 from ...traces.drawn_step import typical
 from ...traces.intervals import clipped, length_s, union, without
@@ -27,7 +29,8 @@ LABELS = {
     "hidden_comm_s": "hidden communication",
 }
 _APART = 0.1  # of a step, by which ranks differ so much that their median is nobody's
-MEDIANS = "medians over steps and ranks, which need not add up"
+_MEDIANS = "medians over steps and ranks, which need not add up"
+_MEANS = "means over steps and ranks: some are so unlike that the medians of the parts do not make up a step"
 
 
 def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary, title: str) -> Page:
@@ -45,6 +48,7 @@ def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary, titl
         sections=kept,
         kind="trace",
         median=summary.median,
+        mean=UNSET if summary.mean is None else summary.mean,
         ranks=summary.ranks,
         culprit=summary.culprit,
     )
@@ -52,14 +56,14 @@ def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary, titl
 
 def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> str:
     """Return the verdict in one sentence."""
-    median, count = summary.median, len(summary.ranks)
-    on = f"on {counted(count, 'rank')}"
+    step, count = summary.typical, len(summary.ranks)
+    on = f"on {count} devices of one process" if summary.one_process else f"on {counted(count, 'rank')}"
     if summary.marked:
         steps = f"{counted(summary.steps, 'step')} traced"
-        text = f"step {format_time(median.step_s)} {on} ({steps})"
+        text = f"step {format_time(step.step_s)} {on} ({steps})"
     else:
-        text = f"no ProfilerStep in the trace: the whole trace, {format_time(median.step_s)}, {on}"
-    text += f": {median.compute_s / median.step_s:.0%} computing; {_largest_loss(ranks, summary)}"
+        text = f"no ProfilerStep in the trace: the whole trace, {format_time(step.step_s)}, {on}"
+    text += f": {step.compute_s / step.step_s:.0%} computing; {_largest_loss(ranks, summary)}"
     text += f"; {summary.uneven}" if summary.uneven else ""
     culprit = summary.culprit
     if culprit is not None:
@@ -74,16 +78,16 @@ def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> s
 
 
 def _largest_loss(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> str:
-    median = summary.median
+    step = summary.typical
     causes = {
-        "exposed communication": median.exposed_comm_s,
-        "idle time": median.idle_s,
-        "waiting for data": median.loading_s,
-        "copies to the device": median.copied_s,
-        "copies to the host": median.other_s,
+        "exposed communication": step.exposed_comm_s,
+        "idle time": step.idle_s,
+        "waiting for data": step.loading_s,
+        "copies to the device": step.copied_s,
+        "copies to the host": step.other_s,
     }
     worst = max(causes, key=causes.__getitem__)
-    share = causes[worst] / median.step_s
+    share = causes[worst] / step.step_s
     if share < SMALL_LOSS:
         where = " in the typical step" if summary.uneven else ""
         return f"no loss to speak of{where} (the largest is {worst}, {share:.1%})"
@@ -97,14 +101,25 @@ def _largest_loss(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -
 
 
 def _shares_table(summary: TraceSummary) -> Table:
-    rows, found = [], summary.median
+    rows, found = [], summary.typical
     for field, label in LABELS.items():
         value = getattr(found, field)
         part = value / found.step_s
         rows.append([Cell(label), Cell(format_time(value), value), Cell(f"{part:.1%}", part)])
     apart = apart_by_rank(summary.ranks)
-    note = f"{MEDIANS}; {f'{apart}; ' if apart else ''}a step lasts from its start to the start of the next"
-    return table(("", "median", "of the step"), rows, note=note)
+    note = f"{figures_of(summary)}; {f'{apart}; ' if apart else ''}a step lasts from its start to the start of the next"
+    return table(("", figure_of(summary), "of the step"), rows, note=note)
+
+
+def figures_of(summary: TraceSummary) -> str:
+    """Return what the figures of a typical step are, for a reader."""
+    by = " devices" if summary.one_process else " ranks"
+    return (_MEANS if summary.mean else _MEDIANS).replace(" ranks", by)
+
+
+def figure_of(summary: TraceSummary) -> str:
+    """Return what the figures of a typical step are, for the head of a column."""
+    return "mean" if summary.mean else "median"
 
 
 def apart_by_rank(ranks: Sequence[RankShares]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import InputError
+from ...units import counted
 from ..model import RankTrace
 from ..names import DEVICE_LIBRARY, number
 from . import ascend, labelled
@@ -35,6 +36,10 @@ def ranks_of(source: Source, collected: Collector, head: TraceHead) -> list[Rank
     if len(units) == 1 and len(made) > 1:
         for trace in made:  # the devices of one process are numbered as they are
             trace.rank = None
+        note = note or (
+            f"one process used {counted(len(made), 'device')}, each of which is shown as a rank of its own: what one "
+            "idles may be what it waits for another"
+        )
     if note:
         made[0].notes += (note,)
     return made

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...units import counted
+from ...units import counted, shortened
 from ..intervals import Array
 from ..model import RankTrace, TracedCall
 from ..names import from_root, point_to_point, synchronizes
@@ -110,7 +110,7 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
     if len(between) < len(right):
         whose = "ranks of a ring" if all(one.ring for one in neighbours) else "stages of a pipeline"
         notes.append(f"collectives that join several {whose} say nothing of who is slow, and are left out")
-    missing = _untraced(max((_missing(meeting) for meeting in between), default=0))
+    missing = _untraced(max((_missing(meeting) for meeting in between), default=0), ranks)
     untraced = "; ".join(filter(None, (missing, _untold(untold))))
     notes += [untraced] if untraced else []
     return Meetings(tuple(between), tuple(notes), tuple(neighbours), untraced, sends, moved)
@@ -125,9 +125,17 @@ def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
     return found
 
 
-def _untraced(missing: int) -> str:
-    who = f"up to {counted(missing, 'rank')} of a group {'is' if missing == 1 else 'are'}"
-    return f"{who} not among the traces: the last of all may be one of them" if missing > 0 else ""
+def _untraced(missing: int, ranks: Sequence[Cycles]) -> str:
+    """Return which ranks are not traced, or how many where the job does not say how many it has; "" for none."""
+    if missing <= 0:
+        return ""
+    job = max(trace.world_size for cycles in ranks for trace in cycles)
+    absent = set(range(job)) - {cycles[0].rank for cycles in ranks}
+    if len(absent) == missing:
+        who = f"rank {shortened(list(absent))} is" if missing == 1 else f"ranks {shortened(list(absent))} are"
+    else:
+        who = f"up to {counted(missing, 'rank')} of a group {'is' if missing == 1 else 'are'}"
+    return f"{who} not among the traces: the last of all may be one of them"
 
 
 def _in_parts(
