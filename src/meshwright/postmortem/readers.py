@@ -5,6 +5,7 @@ from .libraries import (
     accelerators,
     comms_summaries,
     frameworks,
+    gloo_addresses,
     hccl,
     hccl_rank_table,
     horovod,
@@ -25,6 +26,7 @@ from .scripts import (
     data_waits,
     debuggers,
     meshes,
+    not_finite,
     pauses,
     phases,
     rank_tables,
@@ -113,5 +115,7 @@ READERS = (
         pauses,
         restarts,
         reruns,
+        gloo_addresses,
+        not_finite,
     ),
 )

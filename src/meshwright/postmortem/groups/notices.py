@@ -176,10 +176,11 @@ def by_sizes(facts: list[Fact]) -> HangPosition | None:
     if not found:
         return None
     first = found[0]
+    where = f" to rank {first.rank}" if first.rank is not None else ""
+    came = f"{first.came_bytes} bytes came{where} where {first.expected_bytes} were expected"
     return HangPosition(
         kind="sizes",
-        why=first.what
-        or f"{first.came_bytes} bytes came where {first.expected_bytes} were expected: the ranks disagree about a size",
+        why=first.what or f"{came}: the ranks disagree about a size",
         certain=False,
         evidence=tuple(fact.where for fact in found),
         missing=("which rank brought the other size: flight records or the shapes that each rank printed",),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Fact, Failure
 from ..nouns.identities import DeviceFile, RankIdentity
-from ..nouns.names import bus_number
+from ..nouns.names import OF_GAUDI, bus_number
 from ..surroundings.system import syslog_host
 from ..text.lines import LogMessage
 
@@ -22,7 +22,7 @@ _NAME = re.compile(r"\b(?:accel|hl)(?P<number>\d{1,2})\b")
 _BUS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d\b")
 _ASCEND = re.compile(r"\bDevice\[(?P<number>\d{1,2})\] lost heartbeat\b")  # CANN's runtime
 _FILE = re.compile(  # with its path, or a Gaudi's name alone
-    r"(?:/dev/(?:accel/)?(?P<kind>accel|hl|davinci)|(?<![\w/.-])(?P<bare>hl))(?P<number>\d{1,2})(?![\w.-])"
+    r"(?:/dev/(?:accel/)?(?P<kind>accel|hl|davinci)|(?<![\w/.-])(?P<bare>hl|accel))(?P<number>\d{1,2})(?![\w.-])"
 )
 _UNUSABLE = re.compile(r"initialize\b")
 _NEVER_BEGAN = "a Gaudi that its driver could not initialize is not usable"  # several may be so from the start
@@ -39,12 +39,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             what = f"NPU {lost['number']} does not answer (lost heartbeat)"
             file = f"davinci{lost['number']}"
             yield Failure(kind="device", what=what, rank=message.rank, bus_id=file, where=message.where)
-        elif ("/dev/" in text or "hl" in text) and len(files := list(_FILE.finditer(text))) == 1:
+        elif ("/dev/" in text or "hl" in text or "accel" in text) and len(files := list(_FILE.finditer(text))) == 1:
             ranks = {int(rank) for rank in _RANK.findall(text)}
             ranks |= set() if ranks or message.rank is None else {message.rank}
             if len(ranks) == 1:
                 rank = ranks.pop()
-                file, where = _named(files[0]["kind"] or "hl", files[0]["number"]), message.where.by(rank)
+                file, where = _named(files[0]["kind"] or files[0]["bare"], files[0]["number"]), message.where.by(rank)
                 yield RankIdentity(rank=rank, host=message.host, bus_id=file, where=where)
 
 
@@ -60,7 +60,7 @@ def _of_gaudi(message: LogMessage) -> Iterator[Failure | DeviceFile]:
         yield DeviceFile(name=file, bus_id=bus_number(bus[0]), host=host, where=message.where)
     yield Failure(
         kind="device",
-        what=_NEVER_BEGAN if _UNUSABLE.search(found["what"]) else f"Gaudi {named}: {found['what']}",
+        what=_NEVER_BEGAN if _UNUSABLE.search(found["what"]) else f"{OF_GAUDI}{named}: {found['what']}",
         host=host,
         bus_id=_named("accel", name["number"]) if name else bus_number(bus[0]) if bus else "",
         where=message.where,

@@ -25,9 +25,14 @@ _GONE = re.compile(  # what a process that has ended leaves to its peers
 _OWN = re.compile(r"Cannot allocate memory|Message too long|truncated|[Ii]nvalid argument|[Pp]ermission|[Bb]ad address")
 _LOST = re.compile(r"connection (?:failure|reset|closed)|Communication error with rank|process failed", re.IGNORECASE)
 _TRUNCATED = re.compile(r"truncated; (?P<came>\d{1,15}) bytes received but buffer size is (?P<size>\d{1,15})")
+_UNLIKE = re.compile(  # of a collective, whose ranks gave unlike counts
+    r"message sizes do not match across processes in the collective routine: "
+    r"Received (?P<came>\d{1,15}) but expected (?P<size>\d{1,15})"
+)
 _REPORTED = re.compile(r"\*\*\* reported by process \[\d+,(?P<rank>\d{1,6})\]")  # of Open MPI
 _NODE = re.compile(r"^\s*Data for node: (?:Name: )?(?P<host>[A-Za-z][\w.-]*)")  # mpirun --display-map
 _PROCESS = re.compile(r"\bProcess OMPI jobid: \[\d+,\d+\] (?:App: \d+ )?Process rank: (?P<rank>\d{1,6})\b")
+_TELLS = re.compile(r"OFI|truncated|message sizes do not match")
 _MOST, _ABOVE = 24, 8  # lines of a stack; of a block
 
 
@@ -50,7 +55,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
                 yield RankIdentity(rank=rank, host=found["host"], where=message.where.by(rank))
         elif _NO_RANK.match(text):
             begun = index
-        elif index - begun < _MOST and ("OFI" in text or "truncated" in text or _LOST.search(text)):
+        elif index - begun < _MOST and (_TELLS.search(text) or _LOST.search(text)):
             yield from _why(message, head)
             begun = index - _MOST
 
@@ -78,7 +83,7 @@ def _why(message: LogMessage, head: re.Match[str] | None) -> Iterator[Fact]:
     if head is not None and (head["rank"] or int(head["comm"], 16) == 0):  # a communicator of its own counts its own
         rank = int(head["rank"] or head["place"])
     text, where = message.text, message.where.by(rank)
-    if size := _TRUNCATED.search(text):
+    if size := _TRUNCATED.search(text) or _UNLIKE.search(text):
         yield SizesDiffer(rank=rank, came_bytes=int(size["came"]), expected_bytes=int(size["size"]), where=where)
     elif (fabric := _OF_FABRIC.search(text)) and not _OWN.search(fabric["why"]):
         what, follows = f"MPICH: the fabric failed ({fabric['why']})", _GONE.search(fabric["why"]) is not None

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import CommunicatorCall, Fact, Failure, Fingerprint, SizesDiffer, Versions, VersionSeen
 from ..nouns.identities import Adapters, PortUse, RankIdentity
-from ..nouns.names import NO_FABRIC, snake, spelled
+from ..nouns.names import NO_FABRIC, UNLIKE_BOOTSTRAPS, snake, spelled
 from ..nouns.where import Where
 from ..text.lines import LogMessage
 
@@ -63,7 +63,7 @@ _ENDING = "driver shutting down"  # what CUDA says in a process that is being en
 _MISMATCH = re.compile(r"Mismatched collective detected.*?rank (?P<rank>\d+)")
 _SIZES = re.compile(
     r"collective mismatch error,? local size (?P<local>\d+) remote (?:size )?(?P<remote>\d+)"
-    r"|[Mm]essage truncated : rece\w+ (?P<came>\d+) bytes instead of (?P<wanted>\d+)"
+    r"|NET/.*[Mm]essage truncated : rece\w+ (?P<came>\d+) bytes instead of (?P<wanted>\d+)"
 )
 _SEGMENT = "Error while creating shared memory segment"
 _SHARED_MEMORY = re.compile(rf"posix_fallocate failed : No space left|failed to extend /dev/shm|{_SEGMENT}")
@@ -71,6 +71,7 @@ _NO_SEGMENT = re.compile(
     r"(?P<call>shm_open|ftruncate|mmap)\S* failed ?: (?P<why>(?!No space left|Cannot allocate)[A-Z][\w ]+)"
 )
 _VERSIONS = re.compile(r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)")
+_BOOTSTRAP = re.compile(r"Message truncated : received (\d+) bytes instead of (\d+)")  # of NCCL's own, no tensor's
 _OWN_VERSION = re.compile(r"\bNCCL version (?P<major>\d)\.(?P<minor>\d{1,2})\.(?P<patch>\d{1,2})\b")
 _SETUP = (  # what the ranks were told differs, before any collective: the job's, not a rank's
     (
@@ -89,6 +90,7 @@ _SETUP = (  # what the ranks were told differs, before any collective: the job's
         _VERSIONS,
         "rank {0} has NCCL {1}, rank {2} has NCCL {3}: the same version is needed everywhere",
     ),
+    (_BOOTSTRAP, f"{UNLIKE_BOOTSTRAPS}: {{0}} bytes came where {{1}} were expected"),
 )
 _FLUSHED = 5  # IBV_WC_WR_FLUSH_ERR: what was queued behind the one that failed
 STATUS = {
@@ -185,7 +187,8 @@ def _faults(message: LogMessage, rest: str, host: str, pid: int | None) -> Itera
     if own:
         if own.kind == "device_memory" and host:
             own = replace(own, what=f"{own.what}{_of_gpu(message, host)}")
-        yield replace(own, host=host, pid=pid, rank=message.rank, where=message.where)
+        who = (None, None) if own.what.startswith(UNLIKE_BOOTSTRAPS) else (pid, message.rank)
+        yield replace(own, host=host, pid=who[0], rank=who[1], where=message.where)
     if "version" in rest and (unlike := _VERSIONS.search(rest)):
         yield Versions(versions=((int(unlike[1]), unlike[2]), (int(unlike[3]), unlike[4])), where=message.where)
     if mismatch := _MISMATCH.search(rest):
@@ -229,7 +232,7 @@ def _network(rest: str) -> Failure | None:
 def _process(rest: str) -> Failure | None:
     """Return what failed on the GPU or in the process that printed a line of NCCL."""
     for pattern, told in _SETUP:
-        if found := pattern.search(rest):
+        if (found := pattern.search(rest)) and not _SIZES.search(rest):
             return _failure("exception", told.format(*found.groups()), is_general=True)
     if lost := _GPU_LOST.search(rest):
         return _failure("device", lost.group("what"))

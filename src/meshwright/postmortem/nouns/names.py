@@ -30,6 +30,11 @@ UNEVEN = {
 }
 NO_LONGER_HEARD = "JAX's coordination service no longer hears task"  # how such a fault begins
 NO_FABRIC = "CUDA is not initialized on its host (error 802): most often its NVSwitches' fabric manager does not run"
+UNLIKE_BOOTSTRAPS = "NCCL's own messages at its start have another size on one side, most often another version of NCCL"
+BY_LOOPBACK = "gloo fell back to the loopback address, as the host's name does not resolve: no other host reaches it"
+NOT_FINITE = "the training stopped itself, as a value was not finite"
+A_DEBUGGER = "a debugger's "  # in whose function a stack waits for a person
+OF_GAUDI = "Gaudi "  # how the name of such an accelerator begins
 OF_PROGRAM = "most often of the program"  # a GPU's fault that a kernel brings about
 BY_ITSELF = "a process ended by itself: "  # how a crash begins, which a signal or the C library ended
 NO_PROGRESS = "no progress"  # what a monitor saw of the ranks that it ended

@@ -2,7 +2,17 @@
 
 import re
 
-from .names import BY_ITSELF, NO_FABRIC, NO_PROGRESS, OF_PROGRAM
+from .names import (
+    A_DEBUGGER,
+    BY_ITSELF,
+    BY_LOOPBACK,
+    NO_FABRIC,
+    NO_PROGRESS,
+    NOT_FINITE,
+    OF_GAUDI,
+    OF_PROGRAM,
+    UNLIKE_BOOTSTRAPS,
+)
 
 NEXT: dict[str, tuple[str, ...]] = {
     "absent": (
@@ -111,6 +121,7 @@ _OVER_SOCKETS = (  # of a connection that was not made or broke, which no Infini
 )
 _BY_SOCKETS = ("connecting to ", "a socket broke", " cannot be reached: ")
 _OF_A_PORT = " Gb/s, those of its name on other hosts"
+_SYMPTOM = re.compile(r"unexpected pos \d+ vs \d+")  # of a file that could not be written whole
 _LIMITS = ("time limit", "walltime", "RUNLIMIT")
 # by kind (any where it is "") and words of the reason, the first that fits: what the kind's own steps would not mend
 _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
@@ -134,10 +145,63 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
     ),
     (
         "exception",
+        re.compile(rf"versions? of NCCL|{re.escape(UNLIKE_BOOTSTRAPS)}|Mismatched NCCL|has NCCL \d"),
+        (
+            "print it on every host, in the job's own environment: `python -c 'import torch;"
+            " print(torch.__version__, torch.cuda.nccl.version())'`; NCCL_DEBUG=VERSION prints what is loaded",
+            "start all ranks from one image, or one environment on a shared disk; look for an LD_PRELOAD of NCCL",
+        ),
+    ),
+    (
+        "exception",
         re.compile(r"(?i:address already in use)|EADDRINUSE"),
         (
             "see who holds the port on that host (`ss -ltnp`): a run that was not ended, or another job there",
             "choose another one (MASTER_PORT, `--rdzv-endpoint`); on one host `torchrun --standalone` finds a free one",
+        ),
+    ),
+    (
+        "network",
+        re.compile(re.escape(BY_LOOPBACK)),
+        (
+            "GLOO_SOCKET_IFNAME=eth0 (the interface by which the hosts reach each other; `ip -br addr`) on every host",
+            "or let the host's name lead to that address: `getent hosts $(hostname)` must not say 127.0.0.1 or nothing",
+        ),
+    ),
+    (
+        "exception",
+        re.compile(rf"^{re.escape(NOT_FINITE)}"),
+        (
+            "look at the last steps before it: loss, gradient norm, learning rate, loss scale; go back to a checkpoint"
+            " before the rise with a lower learning rate, clipped gradients or other data",
+            "one run under `torch.autograd.set_detect_anomaly(True)`, or with a check of each layer's output, says"
+            " where the first value that is not finite comes from",
+        ),
+    ),
+    (
+        "host",
+        re.compile(rf"{re.escape(A_DEBUGGER)}|debugger's prompt"),
+        (
+            "take the breakpoint out (`grep -rn 'breakpoint()\\|set_trace' .`); PYTHONBREAKPOINT=0 passes over"
+            " breakpoint()",
+            "to debug one rank of a job: torch.distributed.breakpoint(rank), under which the others wait",
+        ),
+    ),
+    (
+        "host",
+        re.compile(r"\b(?:nfs: server|Lustre(?:Error)?: |ceph: |mmfs: |beegfs: )"),
+        (
+            "ask on that host whether the file system answers (`timeout 10 ls DIR`, `lfs check servers`, `nfsstat`,"
+            " `dmesg -T`), and its servers why not",
+            "write checkpoints in the background, or to local disks first: a server that stalls then holds up no step",
+        ),
+    ),
+    (
+        "device",
+        re.compile(rf"^{OF_GAUDI}"),
+        (
+            "drain the node and run its vendor's diagnostics (`hl-smi`, `hl_qual`); reset or replace the card",
+            "restart from the last checkpoint on another node",
         ),
     ),
     (  # torch.multiprocessing's documentation, "Sharing strategies"
@@ -158,7 +222,7 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
     ),
     (
         "exception",
-        re.compile(r"No space left on device|Disk quota exceeded"),
+        re.compile(r"No space left on device|Disk quota exceeded|unexpected pos \d+ vs \d+"),
         (
             "look at the disk that it writes to, on its host: `df -h`, `df -i` (files), `quota`",
             "keep fewer checkpoints, or write elsewhere; then restart from the last whole one",
@@ -171,6 +235,15 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
             "give /dev/shm more room: docker `--shm-size`, Kubernetes an emptyDir of medium Memory there; see"
             " `df -h /dev/shm`",
             "start fewer loader workers, or prefetch less",
+        ),
+    ),
+    (
+        "exception",
+        re.compile(r"device-side assert.*assertion `[^`]*(?:<|[Ii]nd(?:ex|ices)|[Ll]abel|[Cc]lass)"),
+        (
+            "an index is out of range: hold the largest token, label or position of the batch against the size of the"
+            " table (vocab_size, num_classes, max_position_embeddings)",
+            "one step under CUDA_LAUNCH_BLOCKING=1, or on the CPU, shows the call that did it",
         ),
     ),
     (
@@ -201,6 +274,13 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
         ),
     ),
 )
+
+
+def says_how(kind: str, because: str) -> bool:
+    """Return whether a reason of a fault tells what would mend it."""
+    if _SYMPTOM.search(because):
+        return False
+    return any(of_kind in {"", kind} and words.search(because) for of_kind, words, _ in _BY_REASON)
 
 
 def next_steps(kind: str, operation: str, because: str, *, blames: bool) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import msgspec
 
 from ...units import shortened
 from ..nouns.facts import Frame, StackTrace
-from ..nouns.names import collective_in, snake
+from ..nouns.names import A_DEBUGGER, collective_in, snake
 from ..nouns.position import HangPosition, minority
 from ..nouns.where import Where
 from .transfers import (
@@ -152,7 +152,7 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         kind, call = _kind(within) if within else ("program", "")
         return (kind, call) if kind in {"collective", "others"} else ("host", "the garbage collector")
     if debugger := debugger_in(frames):
-        return "host", debugger
+        return "host", f"{A_DEBUGGER}{debugger}"
     if leaves := next((frame.function for frame in frames if _LEAVES.search(frame.function)), ""):
         return "leaving", leaves
     told = next((at for at, frame in enumerate(frames) if frame.transfer), None)

@@ -22,6 +22,7 @@ from ..nouns.facts import (
 )
 from ..nouns.identities import AgentEnded, RankIdentity, TimeUp
 from ..nouns.names import NO_LONGER_HEARD, same_bus
+from ..nouns.next_steps import says_how
 from ..nouns.position import HangPosition
 from ..nouns.verdict import Kind
 from ..nouns.where import Where
@@ -166,7 +167,7 @@ def _best_told(alike: Sequence[Failure], first: Failure) -> Failure:
     A runtime knows the address at which a kernel faulted, and the driver the device and the process.
     """
     at_first = [one for one in alike if one.kind != "device" or one is first or not first.where.before(one.where)]
-    told = max(at_first, key=lambda fault: len(fault.what))
+    told = max(at_first, key=lambda fault: (says_how(fault.kind, fault.what), len(fault.what)))
     beside = next((one for one in alike if one.bus_id and not told.bus_id and _address(one) == _address(told)), None)
     return replace(told, what=f"{told.what}; {beside.what}") if beside and _address(told) else told
 

@@ -5,9 +5,12 @@ from msgspec.structs import replace
 from ...units import shortened
 from ..nouns.facts import Fact, Failure, Versions, VersionSeen, of
 from ..nouns.identities import Spoke
+from ..nouns.names import UNLIKE_BOOTSTRAPS
 from ..nouns.position import minority
 from ..nouns.world import world_of
 from ..ranks.hosts import ranks_of_host
+
+_NEEDED = "the same version is needed everywhere"
 
 
 def with_the_few(facts: list[Fact]) -> list[Fact]:
@@ -15,6 +18,7 @@ def with_the_few(facts: list[Fact]) -> list[Fact]:
 
     Each rank compares itself with the first that differs, which is only the first of its host.
     """
+    facts = _with_versions(facts)
     told = of(facts, Versions)
     versions = _by_rank(facts) if told else None
     if not versions or set(versions) != set(range(world_of(facts) or max(versions) + 1)):
@@ -24,7 +28,9 @@ def with_the_few(facts: list[Fact]) -> list[Fact]:
         return facts
     many = next(version for rank, version in versions.items() if rank not in few)
     who = f"rank {few[0]} has" if len(few) == 1 else f"ranks {shortened(few)} have"
-    what = f"{who} NCCL {versions[few[0]]}, the others {many}: the same version is needed everywhere"
+    what = (
+        f"{who} NCCL {readable(versions[few[0]])}, the others {readable(many)}: the same version is needed everywhere"
+    )
     lines = {fact.where for fact in told}
     heard = [Spoke(rank=rank, where=fact.where) for fact in told for rank, _ in fact.versions]
     told_apart = [
@@ -34,6 +40,36 @@ def with_the_few(facts: list[Fact]) -> list[Fact]:
         for fact in facts
     ]
     return [*told_apart, *heard]
+
+
+def _with_versions(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, and beside messages of unlike sizes the versions that differ, where the files tell them."""
+    seen = of(facts, VersionSeen)
+    versions = _by_rank(facts) or {}
+    whose: dict[str, list[int]] = {}
+    for rank, version in versions.items():
+        whose.setdefault(version, []).append(rank)
+    if len({one.version for one in seen}) < 2:
+        return facts
+    who = [f"{readable(v)} on rank{'s' * (len(r) > 1)} {shortened(r)}" for v, r in sorted(whose.items())]
+    who = who if len(who) > 1 else [readable(version) for version in sorted({one.version for one in seen})]
+    what = f"ranks have unlike versions of NCCL ({', '.join(who)}): {_NEEDED}"
+    lines = {one.version: one.where for one in reversed(seen)}
+    found: list[Fact] = []
+    for fact in facts:
+        if not (isinstance(fact, Failure) and fact.what.startswith(UNLIKE_BOOTSTRAPS)):
+            found.append(fact)
+            continue
+        found.append(replace(fact, what=what))
+        found += [replace(fact, what=what, where=where) for where in lines.values()]
+        if versions:
+            found.append(Versions(versions=tuple(versions.items()), where=fact.where))
+    return found
+
+
+def readable(code: str) -> str:
+    """Return a version as NCCL compares it, 22602, as people write it, 2.26.2."""
+    return f"{code[0]}.{int(code[1:3])}.{int(code[3:])}" if len(code) == len("22602") and code.isdigit() else code
 
 
 def _by_rank(facts: list[Fact]) -> dict[int, str] | None:

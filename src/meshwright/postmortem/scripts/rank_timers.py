@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from ...units import shortened
+from ...units import format_time, shortened
 from ..libraries.stragglers import FEW
 from ..libraries.timers import LONGER, MAINLY, SHARE, TITLE
 from ..nouns.facts import SlowRank, StepTimes
 from ..nouns.paces import DataLate, RanksAlike
 from ..nouns.where import Where
 from ..text.lines import LogMessage
-from .timer_reports import NO_TIME, Report, of_exports, own_steps
+from .timer_reports import NO_TIME, Report, has_units, of_exports, own_steps
 
 _SECTION = re.compile(r"^\s*(?:\[[\w .-]+\] ?)?(?P<name>[A-Za-z][\w ./-]{1,40}?)(?: \(m?s\))?:\s*$")
 _ROW = re.compile(
@@ -132,10 +132,11 @@ def _slow(reports: Sequence[Report]) -> Iterator[SlowRank | DataLate]:
     work, waits = _sums(last)
     where = "communication" if _waits_in(last) is WAITS else "the backward pass, at whose end all meet"
     others = [rank for rank in work if rank not in slow]
+    typical = [median(times[r] for r in ranks) for times in (work, waits) for ranks in (slow, others)]
+    own, usual, waited, long = map(format_time if has_units(last) else "{:.4g}".format, typical)
     what = (
-        f"the own work of rank{'s' * (len(slow) > 1)} {shortened(slow)} takes {median(work[r] for r in slow):.4g}, that"
-        f" of the others {median(work[r] for r in others):.4g}; they wait {median(waits[r] for r in others):.4g} in"
-        f" {where}, it {median(waits[r] for r in slow):.4g}"
+        f"the own work of rank{'s' * (len(slow) > 1)} {shortened(slow)} takes {own}, that of the others {usual}; they"
+        f" wait {long} in {where}, it {waited}"
     )
     data = {rank: sum(value for name, value in last.times[rank].items() if _DATA.search(name)) for rank in work}
     if _lag(data, slow, others) >= MAINLY * _lag(work, slow, others):

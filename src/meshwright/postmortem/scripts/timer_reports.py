@@ -126,6 +126,11 @@ def _seconds(name: str, value: str) -> float:
     return float(value) * (_SECONDS.get(unit["unit"].lower(), 1.0) if unit else 1.0)
 
 
+def has_units(report: Report) -> bool:
+    """Return whether the names of all timers of a report say their unit, so that its times are seconds."""
+    return all(_UNIT.search(name) for parts in report.times.values() for name in parts)
+
+
 def _cells(text: str) -> list[str]:
     row = next(csv.reader([text]), [])
     return [cell.strip() for cell in row]

@@ -16,6 +16,7 @@ from ..text.steps import MANY_STEPS, is_step
 from ..text.watchdog_words import rank_ended
 from .busy_with_data import by_bars, by_downloads, by_last_words
 from .connections import no_address, not_reached
+from .device_asserts import with_assertion
 from .quoted_errors import attributed
 from .unraised import unraised
 
@@ -232,6 +233,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
                 yield unreached
                 continue
             for fact in _failure(message, ends.get(index)):
+                fact = with_assertion(fact, messages, index)
                 if fact.follows and index in in_threads:
                     continue  # a connection that a thread of a library lost: the program goes on
                 is_trap = index > trapped and "unspecified launch failure" in text

@@ -53,8 +53,13 @@ _INTEL = re.compile(
     r"(?P<what>GPU HANG(?=:.* in [\w.-]+ ?\[(?P<pid>\d+)\])?|device wedged|Engine reset|Timedout job)"
 )
 _HUNG = re.compile(r"INFO: task (?P<name>.{1,40}?):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
-_SERVER = re.compile(r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung)")
-_SERVER_BACK = re.compile(r"nfs: server (?P<server>\S+) OK\b")
+_IN_ONE_CALL = "stood in one kernel call"
+_SERVER = re.compile(
+    r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung"
+    r"|Lustre: .*Connection to (?:\S+) \(at \S+\) was lost|\bmmfs: .*(?:[Ll]ost membership|[Uu]nmount\w* due to)\b.*"
+    r"|beegfs: .*(?:[Cc]ommunication (?:error|timeout)|[Rr]etry)\b.*)"
+)
+_SERVER_BACK = re.compile(r"nfs: server (?P<server>\S+) OK\b|Lustre: .*Connection restored to (?P<target>[\w.-]+)")
 _RESET = re.compile(r"NVRM: .*?(?P<what>Reset required \[NV_ERR_RESET_REQUIRED\])")
 _CARD = re.compile(
     r"(?P<what>mlx5_core (?P<bus>\S+): .*?(?:device's health compromised|[Ff]atal error|reached miss count"
@@ -200,7 +205,7 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         if plugged := _LINK_PLUGGED.search(text):
             found = _up_again(found, plugged["bus"], message)
         if back := _SERVER_BACK.search(text):
-            found = [fact for fact in found if not _was_short(fact, back["server"], message)]
+            found = [fact for fact in found if not _was_short(fact, back["server"] or back["target"], message)]
         if _SHM_FULL.match(text):
             found.append(SharedMemoryFull(where=message.where))
         if gpu := _NAMED_GPU.search(text):
@@ -217,6 +222,7 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         around = _kubernetes(message, text, pod, containers.get(place, Container()))
         if not (server and server["after"]):
             found += [replace(f, follows=True) if server and _is_killed(f) else f for f in around]
+    found = _with_file_systems(found)
     found += _of_pod(messages)
     if completed := all_completed(messages):
         found.append(TrainingEnded(rank=None, where=completed.where, exited=True))
@@ -266,10 +272,25 @@ def _up_again(found: list[Fact], device: str, message: LogMessage) -> list[Fact]
     return kept
 
 
+def _with_file_systems(found: list[Fact]) -> list[Fact]:
+    """Return the facts, a process that stands in one kernel call with the file system that did not answer before."""
+    told: list[Fact] = []
+    silent = ""
+    for fact in found:
+        if isinstance(fact, Failure) and fact.kind == "host" and _SERVER.search(fact.what):
+            silent = fact.what
+        elif isinstance(fact, Failure) and silent and _IN_ONE_CALL in fact.what:
+            fact = replace(fact, what=f"{fact.what}, after {silent}")
+        told.append(fact)
+    return told
+
+
 def _was_short(fact: Fact, server: str, message: LogMessage) -> bool:
     """Whether a fact is that a server did not respond which came back soon."""
-    if not isinstance(fact, Failure) or fact.kind != "host" or f"nfs: server {server} " not in fact.what:
+    if not isinstance(fact, Failure) or fact.kind != "host" or f" {server} " not in fact.what:
         return False
+    if fact.what.startswith("Lustre: "):
+        return True  # clients of Lustre reconnect again and again, and what they began goes on
     begun, ended = _clock_s(fact.where), _clock_s(message.where)
     return begun is not None and ended is not None and 0 <= ended - begun <= _SHORT_S
 
@@ -353,7 +374,7 @@ def _of_machine(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
     if card := _CARD.search(text):
         yield Failure(kind="network", what=card["what"][:160], host=host, where=where)
     elif hung := _HUNG.search(text):
-        what = f"process {hung.group('pid')} ({hung.group('name')}) stood in one kernel call for {hung.group('s')} s"
+        what = f"process {hung.group('pid')} ({hung.group('name')}) {_IN_ONE_CALL} for {hung.group('s')} s"
         yield Failure(kind="host", what=what, host=host, pid=int(hung.group("pid")), where=where)
     elif server := _SERVER.search(text):
         yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
