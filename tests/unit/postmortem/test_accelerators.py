@@ -140,3 +140,11 @@ def test_gaudis_that_never_began_are_of_all_the_ranks_that_have_them(tmp_path):
     verdict = judge(tmp_path, {"job.out": [*placed, *raised], "dmesg.txt": kernel})
 
     assert told(verdict, answer("device", ranks=(0, 3))) == answer("device", ranks=(0, 3)), str(verdict)
+
+
+def test_a_table_of_ranks_and_cards_tells_whose_the_failed_one_is(tmp_path):
+    table = [f"rank {rank} -> accel{number} 0000:{ADDRESSES[number]}:00.0" for rank, number in FILES.items()]
+    verdict = judge(tmp_path, {"dmesg.txt": [HEARTBEAT], "train.log": table})
+
+    assert (verdict.kind, verdict.blamed) == ("device", (2,))
+    assert "hl-smi" in verdict.next[0]

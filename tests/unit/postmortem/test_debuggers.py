@@ -121,3 +121,22 @@ def test_stacks_of_two_ranks_in_a_debugger_name_neither_for_one_prompt(tmp_path)
     files = {f"spy_rank{rank}.txt": spied(400 + rank, SPIED) for rank in (1, 2)}
 
     assert judge(tmp_path, {**files, "train.log": [*AT, "(Pdb) "]}).rank is None
+
+
+def test_a_stack_in_a_debugger_is_told_as_one(tmp_path):
+    def stack(rank, *frames):
+        return [f"Process {80 + rank}: python fit.py", f'Thread {80 + rank} (idle): "MainThread"', *frames]
+
+    prompt = [
+        "    cmdloop (cmd.py:126)",
+        "    interaction (pdb.py:357)",
+        "    mask (losses.py:31)",
+        "    fit (fit.py:8)",
+    ]
+    reduces = ["    all_reduce (torch/distributed/distributed_c10d.py:2810)", "    fit (fit.py:9)"]
+    files = {f"rank{rank}.txt": stack(rank, *(prompt if rank == 1 else reduces)) for rank in range(4)}
+    verdict = judge(tmp_path, files)
+
+    assert named(verdict) == ("host", (1,), False)
+    assert "rank 1 stands in a debugger's cmdloop (losses.py:31)" in verdict.because
+    assert "PYTHONBREAKPOINT=0" in verdict.next[0]

@@ -79,3 +79,19 @@ def test_errors_of_mpi_say_why_a_rank_gave_up(name, tmp_path):
     lines, wanted = CASES[name]
     verdict = judge(tmp_path, lines)
     assert told(verdict, wanted) == wanted, str(verdict)
+
+
+def test_unlike_counts_of_a_collective_are_told_with_the_rank_that_met_them(tmp_path):
+    job = [
+        *STEPS,
+        "Abort(940175375) on node 5 (rank 5 in comm 0): Fatal error in internal_Allreduce: Other MPI error, error"
+        " stack:",
+        "internal_Allreduce(104)...............: MPI_Allreduce(sbuf=0x7f, rbuf=0x7f, count=96, MPI_FLOAT) failed",
+        "MPIR_Allreduce_intra_recursive(210)...: message sizes do not match across processes in the collective routine:"
+        " Received 512 but expected 384",
+    ]
+    verdict = judge(tmp_path, job)
+    wanted = answer("sizes", unknown=True)
+
+    assert told(verdict, wanted) == wanted
+    assert "512 bytes came to rank 5 where 384 were expected" in verdict.because

@@ -119,7 +119,8 @@ def stand_of(stack: StackTrace) -> Stand:
     tells = kind in WAITS | {"leaving"} or _OF_LIBC.sub("", call) in _KERNEL
     if stack.is_native and not tells and not (kind == "data" and any(_DATA_LIBRARY.search(f.file) for f in frames)):
         kind = "unknown"
-    own = next((f for f in frames if f.file and f.line is not None and not _is_library(f.file)), frames[0])
+    users = [f for f in frames if f.file and f.line is not None and not _is_library(f.file)]
+    own = next((f for f in users if not _DEBUGGER.search(f"{f.file}:{f.function}")), (*users, frames[0])[0])
     line = own.file.rsplit("/", 1)[-1] + (f":{own.line}" if own.line is not None else "")
     process = f"{stack.pid or ''} of {stack.host}".strip() if stack.host else f"{stack.pid or stack.where.file}"
     name = f"rank {stack.rank}" if stack.rank is not None else f"process {process}"

@@ -10,6 +10,7 @@ from ..nouns.position import minority
 from ..nouns.world import world_of
 from ..ranks.hosts import ranks_of_host
 
+_UNLIKE = "ranks have unlike versions of NCCL"
 _NEEDED = "the same version is needed everywhere"
 
 
@@ -35,7 +36,7 @@ def with_the_few(facts: list[Fact]) -> list[Fact]:
     heard = [Spoke(rank=rank, where=fact.where) for fact in told for rank, _ in fact.versions]
     told_apart = [
         replace(fact, what=what, rank=None, pid=None, ranks=few, is_general=False)
-        if isinstance(fact, Failure) and fact.where in lines and fact.is_general
+        if isinstance(fact, Failure) and fact.is_general and (fact.where in lines or fact.what.startswith(_UNLIKE))
         else fact
         for fact in facts
     ]
@@ -53,7 +54,7 @@ def _with_versions(facts: list[Fact]) -> list[Fact]:
         return facts
     who = [f"{readable(v)} on rank{'s' * (len(r) > 1)} {shortened(r)}" for v, r in sorted(whose.items())]
     who = who if len(who) > 1 else [readable(version) for version in sorted({one.version for one in seen})]
-    what = f"ranks have unlike versions of NCCL ({', '.join(who)}): {_NEEDED}"
+    what = f"{_UNLIKE} ({', '.join(who)}): {_NEEDED}"
     lines = {one.version: one.where for one in reversed(seen)}
     found: list[Fact] = []
     for fact in facts:

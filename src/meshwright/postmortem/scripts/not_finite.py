@@ -11,9 +11,9 @@ from ..text.steps import MANY_STEPS, is_step
 _VALUE = r"(?:tensor\()?-?(?P<value>[Nn]a[Nn]|NAN|[Ii]nf(?:inity)?|INF)\b"
 _STOPS = re.compile(  # of Lightning's EarlyStopping, torchvision's references and those made from them, people's own
     r"Monitored metric (?P<metric>[\w./-]{1,80}) = (?P<of>\S{1,30}) is not finite\b"
-    r"|\b(?P<loss>[Ll]oss\w*)(?: is|:| ?=| became| went)? " + _VALUE + r".{0,60}?"
+    r"|\b(?P<loss>[Ll]oss\w*)(?: is| became| went)? ?[:=]? ?" + _VALUE + r".{0,60}?"
     r"\b(?:[Ss]topp?(?:ing|ed)?|[Aa]bort(?:ing|ed)?|[Ee]xit(?:ing)?|[Tt]erminat(?:ing|ed)|[Ee]nding)\b"
-    r"|\b(?:[Ss]topping|[Aa]borting|[Ee]xiting|[Tt]erminating)\b.{0,60}?\b[Ll]oss\w*(?: is|:| ?=| became)? "
+    r"|\b(?:[Ss]topping|[Aa]borting|[Ee]xiting|[Tt]erminating)\b.{0,60}?\b[Ll]oss\w*(?: is| became)? ?[:=]? ?"
     r"(?P<last>[Nn]a[Nn]|NAN|[Ii]nf(?:inity)?|INF)\b"
 )
 

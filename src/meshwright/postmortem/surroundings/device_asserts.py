@@ -21,7 +21,7 @@ _ABOVE = 400  # lines, of which each thread prints one
 
 
 def with_assertion(fact: Failure, messages: Sequence[LogMessage], index: int) -> Failure:
-    """Return the error of a message, with the nearest assertion above it: of its rank, or of a kernel that none names."""
+    """Return the error of a message with the nearest assertion above it, of its rank or of a kernel that none names."""
     if TRIGGERED not in fact.what or (fact.rank is None and messages[index].rank is None):
         return fact
     unnamed = ""

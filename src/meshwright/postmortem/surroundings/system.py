@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -274,14 +275,17 @@ def _up_again(found: list[Fact], device: str, message: LogMessage) -> list[Fact]
 
 def _with_file_systems(found: list[Fact]) -> list[Fact]:
     """Return the facts, a process that stands in one kernel call with the file system that did not answer before."""
-    told: list[Fact] = []
-    silent = ""
-    for fact in found:
-        if isinstance(fact, Failure) and fact.kind == "host" and _SERVER.search(fact.what):
-            silent = fact.what
-        elif isinstance(fact, Failure) and silent and _IN_ONE_CALL in fact.what:
-            fact = replace(fact, what=f"{fact.what}, after {silent}")
-        told.append(fact)
+    told = list(found)
+    silent: int | None = None
+    for place, fact in enumerate(found):
+        if not isinstance(fact, Failure) or fact.kind != "host":
+            continue
+        if _SERVER.search(fact.what):
+            silent = place
+        elif silent is not None and _IN_ONE_CALL in fact.what:
+            lost = cast(Failure, found[silent])
+            what = f"{fact.what}, after {lost.what}"
+            told[place], told[silent] = replace(fact, what=what), replace(lost, what=what, pid=fact.pid)
     return told
 
 
