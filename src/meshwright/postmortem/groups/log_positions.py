@@ -25,6 +25,7 @@ from .notify import by_notify
 from .opcount import by_calls, by_tests
 from .printed_counts import by_counts
 from .timeouts import UNKNOWN, broken_in_calls, groups_of, size_of
+from .unnumbered import by_unnumbered
 
 
 def hang_position(facts: list[Fact]) -> HangPosition | None:
@@ -57,7 +58,7 @@ def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition
         found = _weighed(found, facts)
         found = _without_ranks(found) if _counts_in_groups(facts) else found
         return found if found.certain else _with_counts(found, facts)
-    for reader in (by_launches, by_notify, by_store, by_inits, by_calls, by_tests, by_standing):
+    for reader in (by_launches, by_notify, by_unnumbered, by_store, by_inits, by_calls, by_tests, by_standing):
         if found := reader(facts):
             return found
     lost = by_lost_peers(facts)
@@ -161,7 +162,7 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     few = len(silent) == 1 or (len(silent) <= MOST_SILENT and 2 * len(silent) <= len(found.waiting))
     enough = len(found.waiting) >= 2 or bool(group and group.whole and len(found.waiting) == 1 and len(silent) == 1)
     heard = {fact.rank for fact in of(facts, Spoke)}
-    lines = tuple(_lacks(rank, rank in heard) for rank in silent[:16])
+    lines = _lacks(silent, heard)
     if few and enough and not missing_files and not of(facts, Shortened) and not _is_host(silent):
         told = ", ".join(map(str, silent))
         why = f"rank{'s' * (len(silent) > 1)} {told} printed no time-out, while the others wait"
@@ -188,9 +189,14 @@ def _checked(silent: list[int], facts: list[Fact]) -> list[HostCheck]:
     return [bad[host] for host in sorted(own)] if set().union(*own.values()) == set(silent) else []
 
 
-def _lacks(rank: int, is_heard: bool) -> str:
-    """Return what would tell where a rank is that printed no time-out."""
-    return f"the stack of rank {rank} while it hangs (`py-spy dump`)" if is_heard else f"the log of rank {rank}"
+def _lacks(silent: list[int], heard: set[int]) -> tuple[str, ...]:
+    """Return what would tell where the ranks are that printed no time-out: stacks of those that are heard, logs."""
+    found = []
+    for what, ranks in (("stack", sorted(set(silent) & heard)), ("log", sorted(set(silent) - heard))):
+        if ranks:
+            whose = f"the {what} of rank {ranks[0]}" if len(ranks) == 1 else f"the {what}s of ranks {shortened(ranks)}"
+            found.append(f"{whose} while it hangs (`py-spy dump`)" if what == "stack" else whose)
+    return tuple(found)
 
 
 def _held(found: HangPosition, report: Where) -> HangPosition:

@@ -35,6 +35,7 @@ BY_LOOPBACK = "gloo fell back to the loopback address, as the host's name does n
 NOT_FINITE = "the training stopped itself, as a value was not finite"
 A_DEBUGGER = "a debugger's "  # in whose function a stack waits for a person
 OF_GAUDI = "Gaudi "  # how the name of such an accelerator begins
+BY_REQUEST = "SLURM cancelled the job by request (scancel)"
 OF_PROGRAM = "most often of the program"  # a GPU's fault that a kernel brings about
 BY_ITSELF = "a process ended by itself: "  # how a crash begins, which a signal or the C library ended
 NO_PROGRESS = "no progress"  # what a monitor saw of the ranks that it ended

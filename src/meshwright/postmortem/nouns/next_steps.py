@@ -6,6 +6,7 @@ from .names import (
     A_DEBUGGER,
     BY_ITSELF,
     BY_LOOPBACK,
+    BY_REQUEST,
     NO_FABRIC,
     NO_PROGRESS,
     NOT_FINITE,
@@ -161,6 +162,25 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "absent",
+        re.compile(r"torchrun's rendezvous"),
+        (
+            "see on which host torchrun did not start, or with other words: --rdzv-id, --rdzv-endpoint, --rdzv-backend"
+            " and --nnodes must be the same on every host",
+            "try the endpoint from each host (`nc -zv HOST PORT`); hosts that start later than the others need"
+            " `--rdzv-conf join_timeout=SECONDS`",
+        ),
+    ),
+    (
+        "absent",
+        re.compile(r"clients of the store|^the store at \S+ did not answer"),
+        (
+            "see which ranks did not start, by the launcher's log on every host; MASTER_ADDR, MASTER_PORT and"
+            " WORLD_SIZE must be the same everywhere, and rank 0 must run on MASTER_ADDR",
+            "try the store from each host (`nc -zv MASTER_ADDR MASTER_PORT`)",
+        ),
+    ),
+    (
         "network",
         re.compile(re.escape(BY_LOOPBACK)),
         (
@@ -255,6 +275,36 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
         ),
     ),
     ("exception", re.compile(rf"illegal memory access|misaligned address|{OF_PROGRAM}"), _BY_KERNEL),
+    (
+        "killed",
+        re.compile(re.escape(BY_REQUEST)),
+        (
+            "see who cancelled it: `sacct -j JOB -o JobID,State%30,Elapsed` (CANCELLED by UID), `getent passwd UID`",
+            "if nobody says so: whether a dependency, a script or an administrator did, and whether it hung before",
+        ),
+    ),
+    (
+        "killed",
+        re.compile(r"\(SIGHUP\)"),
+        ("start it where no terminal belongs to it: sbatch, tmux, or `setsid torchrun ... </dev/null >log 2>&1 &`",),
+    ),
+    (
+        "killed",
+        re.compile(r"[Pp]reempt"),
+        (
+            "nothing to mend in the program: save when the signal comes (SLURM: `--signal=B:USR1@120`), and let the"
+            " scheduler start it again (`--requeue`) from the last checkpoint",
+            "a partition or priority that is not preempted, if one is to be had",
+        ),
+    ),
+    (
+        "killed",
+        re.compile(r"\bnode \S+ (?:failed|does not respond)"),
+        (
+            "look at that node: `scontrol show node NODE` (Reason), its kernel's log, its BMC (`ipmitool sel list`)",
+            "restart from the last checkpoint without it (`--exclude=NODE`)",
+        ),
+    ),
     (
         "killed",
         re.compile(rf"^{re.escape(BY_ITSELF)}|segmentation fault"),

@@ -21,7 +21,7 @@ from ..nouns.facts import (
     of,
 )
 from ..nouns.identities import AgentEnded, RankIdentity, TimeUp
-from ..nouns.names import NO_LONGER_HEARD, same_bus
+from ..nouns.names import BY_REQUEST, NO_LONGER_HEARD, same_bus
 from ..nouns.next_steps import says_how
 from ..nouns.position import HangPosition
 from ..nouns.verdict import Kind
@@ -347,7 +347,11 @@ def all_least_evidence(facts: list[Fact]) -> list[Failure]:
     agents = {ended.where for ended in of(facts, AgentEnded)}
     found = [f for f in found if f.where not in agents or not any(one.where.before(f.where) for one in gone)]
     found += [replace(exit_fault(end), follows=True) for end in ends]
-    return sorted(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)))
+    no_user = f"{BY_REQUEST} of user"
+    return sorted(
+        found,
+        key=lambda one: (not one.is_general, _LEAST_ORDER.index(one.kind), not one.what.startswith(no_user)),
+    )
 
 
 def _is_job(fault: Failure) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Fact, Failure, Succeeded
 from ..nouns.identities import NodeGone, TimeUp
+from ..nouns.names import BY_REQUEST
 from ..nouns.where import Where
 from ..text.lines import LogMessage
 from .pods import all_completed, pod_rows
@@ -40,6 +41,7 @@ _STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
     r"JobState=(?P<state>[A-Z_]+)"
     r"|^\s*\d+(?:_\d+)?(?:\.\w+)?\s.*?\b(?P<row>OUT_OF_ME\w*\+?|NODE_FAIL|PREEMPTED|TIMEOUT)\s.*?\b\d+:\d+\b"
 )
+_CANCELLED = re.compile(r"^\s*\d+(?:_\d+)?[\s|].*?\bCANCELLED by (?P<user>\d+)\b")  # a row of sacct
 _CLOUD = re.compile(
     r"Spot Instance interruption (?:notice|warning)|compute\.instances\.preempted"
     r"|instance/preempted\W{1,4}TRUE|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\""
@@ -98,7 +100,16 @@ _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPT
 _MAY_TELL = (  # a quick look, since most lines are none of these
     *("failed node", "failure of node", "PBS: job", "TERM_", "_job_complete", "JobState=", "OUT_OF_ME", "NODE_FAIL"),
     *("PREEMPTED", "TIMEOUT", "spot", "Spot", "SPOT", "instance-action", "reempt", "notice", "warning", "keep-alive"),
-    *("shut down too", "job.exception", "DeadlineExceeded", "Job was ", "exceeded job", "hit its timeout", "replica"),
+    *(
+        "CANCELLED by",
+        "shut down too",
+        "job.exception",
+        "DeadlineExceeded",
+        "Job was ",
+        "exceeded job",
+        "hit its timeout",
+        "replica",
+    ),
 )
 
 
@@ -131,6 +142,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield from _ended("Kubernetes", "deadline", message)
         elif found := _STATE.search(text):
             yield from _ended("SLURM", found["state"] or found["row"], message)
+        elif found := _CANCELLED.search(text):
+            what = f"{BY_REQUEST} of user {found['user']}"
+            yield Failure(kind="killed", what=what, where=message.where, follows=True, is_general=True)
         elif found := _FAILED_NODE.search(text):
             what = f"SLURM: node {found['host']} failed"
             yield Failure(kind="killed", what=what, host=found["host"], where=message.where, is_general=True)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, LinkUp, SharedMemoryFull, TrainingEnded
 from ..nouns.identities import Placed, TimeUp
-from ..nouns.names import BY_ITSELF, OF_PROGRAM, WATCHDOG_OF_SERVER, bus_number
+from ..nouns.names import BY_ITSELF, BY_REQUEST, OF_PROGRAM, WATCHDOG_OF_SERVER, bus_number
 from ..nouns.where import Where
 from ..nouns.world import MOST_RANKS
 from ..ranks.hosts import SWITCH_PORT
@@ -427,7 +427,8 @@ def _slurm(message: LogMessage, text: str) -> Iterator[Fact]:
     elif _SLURM_OOM.search(text):
         yield Failure(kind="host_memory", what="SLURM: a task was killed for its memory limit", where=where)
     elif cancelled:
-        what = f"SLURM cancelled the job {cancelled.group('why').strip().lower() or 'by request (scancel)'}"
+        why = cancelled.group("why").strip().lower()
+        what = f"SLURM cancelled the job {why}" if why else BY_REQUEST
         limit = "TIME LIMIT" in text
         follows = "DUE TO" not in text or limit  # it ends a job that hangs
         yield Failure(kind="killed", what=what, where=where, follows=follows, is_general=True)
