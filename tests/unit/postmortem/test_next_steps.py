@@ -19,6 +19,11 @@ REASONS = {
     "too many files": ("[rank1]: OSError: [Errno 24] Too many open files: '/data/7.npy'", "ulimit -n"),
     "too many threads": ("[rank1]: RuntimeError: can't start new thread", "ulimit -u"),
     "a full disk": ("[rank1]: OSError: [Errno 28] No space left on device: '/ckpt/7.pt'", "df -h"),
+    "a loss that is no number": ("[rank1]: ValueError: loss became NaN at step 90", "learning rate"),
+    "a loader's worker": (
+        "[rank1]: RuntimeError: DataLoader worker (pid(s) 411) exited unexpectedly",
+        "num_workers=0",
+    ),
     "a full /dev/shm": (
         "[rank1]: RuntimeError: unable to write to file </torch_71_9>: No space left on device (28)",
         "--shm-size",
@@ -41,3 +46,13 @@ def test_what_to_try_next_fits_the_reason(line, step, tmp_path):
 
     assert step in verdict.next[0]
     assert not any("ib_write_bw" in one for one in verdict.next)
+
+
+def test_a_pod_that_does_not_start_is_looked_for_in_its_events(tmp_path):
+    rows = [
+        "NAME           READY   STATUS             RESTARTS   AGE",
+        "fit-worker-0   1/1     Running            0          9m",
+    ]
+    verdict = judge(tmp_path, {"pods.txt": [*rows, "fit-worker-1   0/1     ImagePullBackOff   0          9m"]})
+
+    assert "kubectl describe pod" in verdict.next[0]

@@ -162,6 +162,23 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "data",
+        re.compile(r"^a data loader's worker ended \(unexpectedly\)"),
+        (
+            "one run with num_workers=0 raises its error in the rank itself; the kernel's log says whether it was"
+            " killed for memory",
+            "leave native code of threads (OpenCV, tokenizers) to the workers: start them by spawn or forkserver",
+        ),
+    ),
+    (
+        "absent",
+        re.compile(r"^pod \S+ has not started"),
+        (
+            "`kubectl describe pod POD` and `kubectl get events`: an image that is not there, no room, a volume",
+            "let the scheduler start all pods of a job or none (Kueue, Volcano), so that none waits for another",
+        ),
+    ),
+    (
         "absent",
         re.compile(r"torchrun's rendezvous"),
         (
@@ -190,7 +207,10 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
     ),
     (
         "exception",
-        re.compile(rf"^{re.escape(NOT_FINITE)}"),
+        re.compile(
+            rf"^{re.escape(NOT_FINITE)}|[Ff]ound (?:NaN|Inf)\b"
+            r"|\b(?i:loss|grad\w*)\b.{0,40}?\b(?i:nan|inf|not finite)\b"
+        ),
         (
             "look at the last steps before it: loss, gradient norm, learning rate, loss scale; go back to a checkpoint"
             " before the rise with a lower learning rate, clipped gradients or other data",
