@@ -5,5 +5,6 @@ The way of a file through here: `formats` (from the bytes of a file, a folder or
 comes last to the collectives, and what it costs) -> `summary`.
 
 Common to all of them: `model` (a traced rank), `intervals`, `names` (what kernels and operators are called), `steps`.
-Beside the summary: `uneven_steps` (what medians hide), `drawn_step` (the step that the page draws).
+Beside the summary: `uneven_steps` (what medians hide), `cycles` of a profiler, `drawn_step` (the step
+that the page draws).
 """

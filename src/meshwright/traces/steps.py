@@ -81,7 +81,7 @@ def without_cut_step(found: Sequence[Window], starts_s: Times, names: Numbers, b
     """Return the steps without a last one that the end of the trace cut off, and a note of it; "" where none was.
 
     Given when the main kernels of all steps began, their names, and how many kernels ran before the first mark. A step
-    as short as another of them, as those that only add to the gradients are, is whole.
+    as short as another of them, such as a step that only adds to the gradients, is whole.
     """
     order = np.argsort(starts_s, kind="stable")
     starts_s, names = starts_s[order], names[order]

@@ -1,11 +1,11 @@
-"""What a pipeline loses by its schedule is nobody's fault."""
+"""The bubble of a pipeline: a loss by its schedule, which is nobody's fault."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from meshwright.traces.model import TracedCall, Window
-from meshwright.traces.stragglers.bubble import bubble_said, micro_batches
+from meshwright.traces.stragglers.bubble import bubble_said, micro_batches_of
 
 STEP_S = 0.110
 
@@ -33,8 +33,8 @@ def stages(sends, steps=2):
         ((0, 0), 0),
     ],
 )
-def test_sends_there_and_back_tell_the_micro_batches_of_a_plain_pipeline(sends, count):
-    assert micro_batches(stages(sends)) == count
+def test_sends_there_and_back_tell_the_micro_batches_of_of_a_plain_pipeline(sends, count):
+    assert micro_batches_of(stages(sends)) == count
 
 
 def test_the_bubble_of_a_pipeline_is_said_where_it_explains_what_every_stage_loses():

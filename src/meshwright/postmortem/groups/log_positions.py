@@ -190,7 +190,7 @@ def _checked(silent: list[int], facts: list[Fact]) -> list[HostCheck]:
 
 
 def _lacks(silent: list[int], heard: set[int]) -> tuple[str, ...]:
-    """Return what would tell where the ranks are that printed no time-out: stacks of those that are heard, logs."""
+    """Return what would tell where silent ranks are: the stacks of ranks that are heard, the logs of others."""
     found = []
     for what, ranks in (("stack", sorted(set(silent) & heard)), ("log", sorted(set(silent) - heard))):
         if ranks:

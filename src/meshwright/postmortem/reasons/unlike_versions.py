@@ -29,9 +29,7 @@ def with_the_few(facts: list[Fact]) -> list[Fact]:
         return facts
     many = next(version for rank, version in versions.items() if rank not in few)
     who = f"rank {few[0]} has" if len(few) == 1 else f"ranks {shortened(few)} have"
-    what = (
-        f"{who} NCCL {readable(versions[few[0]])}, the others {readable(many)}: the same version is needed everywhere"
-    )
+    what = f"{who} NCCL {_readable(versions[few[0]])}, the others {_readable(many)}: {_NEEDED}"
     lines = {fact.where for fact in told}
     heard = [Spoke(rank=rank, where=fact.where) for fact in told for rank, _ in fact.versions]
     told_apart = [
@@ -52,8 +50,8 @@ def _with_versions(facts: list[Fact]) -> list[Fact]:
         whose.setdefault(version, []).append(rank)
     if len({one.version for one in seen}) < 2:
         return facts
-    who = [f"{readable(v)} on rank{'s' * (len(r) > 1)} {shortened(r)}" for v, r in sorted(whose.items())]
-    who = who if len(who) > 1 else [readable(version) for version in sorted({one.version for one in seen})]
+    who = [f"{_readable(v)} on rank{'s' * (len(r) > 1)} {shortened(r)}" for v, r in sorted(whose.items())]
+    who = who if len(who) > 1 else [_readable(version) for version in sorted({one.version for one in seen})]
     what = f"{_UNLIKE} ({', '.join(who)}): {_NEEDED}"
     lines = {one.version: one.where for one in reversed(seen)}
     found: list[Fact] = []
@@ -68,7 +66,7 @@ def _with_versions(facts: list[Fact]) -> list[Fact]:
     return found
 
 
-def readable(code: str) -> str:
+def _readable(code: str) -> str:
     """Return a version as NCCL compares it, 22602, as people write it, 2.26.2."""
     return f"{code[0]}.{int(code[1:3])}.{int(code[3:])}" if len(code) == len("22602") and code.isdigit() else code
 

@@ -28,6 +28,8 @@ LABELS = {
     "other_s": "  copies to the host",
     "hidden_comm_s": "hidden communication",
 }
+_MOSTLY = 0.5  # of the exposed communication
+_UNTOLD = "communication"  # kernels of which nothing says what they do: RCCL has one for all collectives
 _APART = 0.1  # of a step, by which ranks differ so much that their median is nobody's
 _MEDIANS = "medians over steps and ranks, which need not add up"
 _MEANS = "means over steps and ranks: some are so unlike that the medians of the parts do not make up a step"
@@ -93,11 +95,23 @@ def _largest_loss(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -
         return f"no loss to speak of{where} (the largest is {worst}, {share:.1%})"
     detail = ""
     if worst == "exposed communication":
-        exposed = exposed_s(ranks)
-        detail = f", most of it {max(exposed, key=exposed.__getitem__)}" if exposed else ""
+        detail = _most_exposed(ranks, summary)
     elif worst == "idle time" and summary.idle:
         detail = f", {summary.idle}"
     return f"the largest loss is {worst} ({share:.0%}{detail})"
+
+
+def _most_exposed(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> str:
+    """Return what most of the exposed communication is: a wait for one rank, or a kind of calls."""
+    culprit = summary.culprit
+    half_s = _MOSTLY * summary.typical.exposed_comm_s
+    if culprit is not None and not culprit.at_most and culprit.costs_s_per_step > half_s:
+        return f", most of it a wait for rank {culprit.rank}"
+    exposed = exposed_s(ranks)
+    if not exposed:
+        return ""
+    most = max(exposed, key=exposed.__getitem__)
+    return ", of which kind its kernels do not say" if most == _UNTOLD else f", most of it {most}"
 
 
 def _shares_table(summary: TraceSummary) -> Table:

@@ -8,14 +8,14 @@ from . import nsys, rocpd
 from .collector import Collector
 from .events import TraceHead
 from .opening import Source
-from .sqlite_tables import names_of, opened_base
+from .sqlite_tables import opened_base, tables_in
 
 
 def collected(source: Source) -> tuple[Collector, TraceHead, str]:
     """Return the events of a database, what stands beside them, and a note for the reader; InputError if none."""
     try:
         with contextlib.closing(opened_base(source)) as connection:
-            tables = names_of(connection)
+            tables = tables_in(connection)
             collect = rocpd.collected if rocpd.is_rocpd(tables) else nsys.collected
             return collect(source, connection, tables)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: damaged names in its message

@@ -25,7 +25,7 @@ def opened_base(source: Source) -> sqlite3.Connection:
     return connection
 
 
-def names_of(connection: sqlite3.Connection) -> set[str]:
+def tables_in(connection: sqlite3.Connection) -> set[str]:
     """Return the names of tables and views."""
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
 

@@ -6,5 +6,5 @@ together by `clock_offsets`) -> `own_lateness` (how late a rank is by itself: wa
 `straggler_reason` (what the rank did meanwhile).
 
 Beside it: `late_together` (several ranks at once, such as those of a host), `neighbours` and `pace` (who sets the pace
-of a pipeline or a ring), `collective_costs` (waiting and moving data), `slow_links`.
+of a pipeline or a ring), its `bubble`, `collective_costs` (waiting and moving data), `slow_links`.
 """

@@ -20,7 +20,7 @@ def bubble_said(stages: Sequence[Sequence[Step]], works_s: Sequence[float], per_
 
     Given the steps of each stage and the seconds that it works in the typical one.
     """
-    count = micro_batches(stages)
+    count = micro_batches_of(stages)
     if not count:
         return ""
     step_s = statistics.median(window.length_s for steps in stages for _, window in steps)
@@ -34,7 +34,7 @@ def bubble_said(stages: Sequence[Sequence[Step]], works_s: Sequence[float], per_
     )
 
 
-def micro_batches(stages: Sequence[Sequence[Step]]) -> int:
+def micro_batches_of(stages: Sequence[Sequence[Step]]) -> int:
     """Return the micro-batches of a step by the sends of the stages; 0 where they are not those of a plain pipeline.
 
     Its first stage sends each on, its last sends each back, and all others do both.
