@@ -84,3 +84,27 @@ def test_the_devices_of_one_process_are_not_told_as_ranks_of_a_job(tmp_path):
 
     assert " on 2 devices of one process:" in verdict_of(ranks, summary)
     assert "one process used 2 devices, each of which is shown as a rank of its own" in str(summary.notes)
+
+
+def test_exposed_communication_is_said_to_be_a_wait_where_a_rank_costs_most_of_it(tmp_path):
+    job = Job(4)
+    for number in range(4):
+        job.step(number)
+        for rank in job.ranks:
+            rank.compute(95_000 if rank.number == 1 else 20_000)
+        job.meet()
+    ranks = read_traces(job.write(tmp_path))
+
+    assert "exposed communication (76%, most of it a wait for rank 1)" in verdict_of(ranks, summarized(ranks))
+
+
+def test_kernels_that_do_not_say_which_collective_they_are_are_told_as_such(tmp_path):
+    job = Job(1)
+    for number in range(3):
+        job.step(number)
+        job.ranks[0].compute(40_000)
+        job.ranks[0].launch("ncclDevKernel_Generic_4()", job.ranks[0].now_us, 50_000, 20)
+        job.ranks[0].now_us += 50_000
+    ranks = read_traces(job.write(tmp_path))
+
+    assert "of which kind its kernels do not say" in verdict_of(ranks, summarized(ranks))
