@@ -12,6 +12,9 @@ from .signs import kind_of_document, of_document
 from .sources import Sources
 
 SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".pbs", ".oar", ".lsf"})
+# the first line of a script whatever its name, or what it asks a batch system for
+OF_SCRIPT = re.compile(rb"#!\S*[/ ](?:env +)?(?:ba|z|k|da)?sh\b|#(?:SBATCH|PBS|BSUB|OAR|FLUX|COBALT)[ \t:]")
+HEAD_BYTES = 4096
 SETTINGS = re.compile(r"env_vars(?:\.sh)?|(?:[\w.-]*\.)?env")
 MOST_FILES = 200
 MOST_NAMED = 4  # configurations in a message
@@ -76,6 +79,16 @@ def file_of_folder(folder: str, gather: Callable[[str], Sources], is_engines: Ca
     raise InputError(f"{folder}: is a folder, and none of its files starts a training that is known ({told})")
 
 
+def _is_script(path: Path) -> bool:
+    """Whether a file of any name begins as a script of a shell, or asks a batch system for nodes."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return False
+    return any(OF_SCRIPT.match(line) for line in head.splitlines())
+
+
 def _files(folder: Path) -> list[Path]:
     """Return the files of a folder that may be or may start a training, those of folders in it left out."""
     kinds = {*KINDS, *SCRIPTS}
@@ -84,7 +97,7 @@ def _files(folder: Path) -> list[Path]:
         for path in sorted(folder.iterdir())
         if path.is_file()
         and not path.name.startswith(".")
-        and {path.suffix.lower(), path.name.lower()} & kinds
+        and ({path.suffix.lower(), path.name.lower()} & kinds or _is_script(path))
         and not SETTINGS.fullmatch(path.name)
     ]
     if len(found) > MOST_FILES:

@@ -33,6 +33,14 @@ def test_a_configuration_is_the_job_of_a_folder_where_no_script_trains(tmp_path)
     assert job(tmp_path, files, str(tmp_path)).engine == "torchtitan"
 
 
+@pytest.mark.parametrize("name", ["go.sub", "submit", "go.job", "go.cmd"])
+@pytest.mark.parametrize("head", ["#!/bin/bash", "#!/usr/bin/env bash", "# ours\n#SBATCH --nodes=2"])
+def test_a_script_of_a_folder_is_known_by_its_first_lines_whatever_its_name(tmp_path, name, head):
+    found = job(tmp_path, {name: f"{head}\n{START}", "notes": "to do\n", "words.txt": START}, str(tmp_path))
+
+    assert (found.world, found.files[0]) == (16, name)
+
+
 def test_two_trainings_of_a_folder_are_named(tmp_path):
     with pytest.raises(InputError, match=r"in which a\.sh, b\.sbatch start trainings: expected one of them"):
         job(tmp_path, {"a.sh": START, "b.sbatch": START.replace("nnodes 2", "nnodes 4")}, str(tmp_path))

@@ -56,6 +56,11 @@ def test_a_choice_of_machines_with_other_numbers_of_gpus_is_asked_for(tmp_path):
     assert "--gpus" in found.asked
 
 
+@pytest.mark.parametrize("choice", ["A100-80GB:8, L40S:8", "A100-80GB: 8, L40S:8", '"L40S:8":'])
+def test_a_set_of_machines_to_choose_from_has_the_gpus_of_each_of_them(tmp_path, choice):
+    assert job(tmp_path, {"task.yaml": sky(gpus=choice)}).world == 32
+
+
 def test_torchrun_without_nodes_is_said_to_join_them_and_one_for_itself_does_not(tmp_path):
     joined = job(tmp_path, {"task.yaml": sky().replace("--nnodes=$NODES ", "")})
     alone = job(tmp_path, {"alone.yaml": sky().replace("--nnodes=$NODES", "--standalone")})
@@ -308,6 +313,10 @@ def test_instances_have_the_gpus_of_their_size(kind, gpus):
         ("accelerators: H200:8", "H200"),
         ("accelerators: {A100-80GB: 8}", "A100-80GB"),
         ("accelerators: {A100: 8, L40S: 8}", None),
+        ("accelerators: {A100:8, L40S:8}", None),
+        ("accelerators: {A100:8}", "A100"),
+        ("accelerators: [A100:8, L40S:8]", None),
+        ("accelerators: [L40S:8]", "L40S"),
         ("instance_type: p5.48xlarge\n  accelerators: H100:8", "p5.48xlarge"),
     ],
 )

@@ -313,7 +313,8 @@ def _variables(value: Any) -> dict[str, str]:
 def gpu_count(value: Any) -> int | None:
     """Return the GPUs of a node by a request for them; None where it leaves open how many, or asks for all.
 
-    8, "H100:8", "80GB:8", {"H100": 8}, {"name": "H100", "count": 8}, or several of one count to choose from.
+    8, "H100:8", "80GB:8", {"H100": 8}, {"name": "H100", "count": 8}, or several of one count to choose from:
+    a list, or a set `{"H100:8", "H200:8"}`, which YAML has as keys without values.
     """
     if isinstance(value, list):
         counts = {gpu_count(one) for one in value}
@@ -321,7 +322,7 @@ def gpu_count(value: Any) -> int | None:
     if isinstance(value, Mapping):
         if value.keys() & OF_GPUS:
             return gpu_count(value.get("count", 1))
-        return gpu_count(list(value.values()))
+        return gpu_count([key if count is None else count for key, count in value.items()])
     parts = [part.strip() for part in str(value).split(":")]
     if parts[-1].lower() == "all":  # of Docker
         return None
@@ -337,8 +338,10 @@ def machine_name(value: Any) -> str | None:
 
     "H100:8", {"H100": 8}, {"name": "H100", "count": 8}, "p5.48xlarge"; "80GB:8" names a memory.
     """
-    if isinstance(value, Mapping):
-        value = value.get("name") if value.keys() & OF_GPUS else ",".join(map(str, value))
+    if isinstance(value, Mapping) and value.keys() & OF_GPUS:
+        value = value.get("name")
+    elif isinstance(value, Mapping | list):
+        value = next(iter(value)) if len(value) == 1 else None
     name = value.partition(":")[0].strip() if isinstance(value, str) else ""
     plain = re.fullmatch(r"(?=.*[A-Za-z])[\w.-]+", name) and not re.fullmatch(r"[\d.]+\s*[GMT]i?B", name)
     return name if plain else None
