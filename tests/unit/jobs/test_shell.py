@@ -45,6 +45,20 @@ def test_expansions_and_conditions(script, expected):
     assert words(script) == expected
 
 
+@pytest.mark.parametrize(
+    ("script", "given", "assumed"),
+    [
+        ("KIND=${1:-small}\nrun $KIND", {}, ["KIND=small (the default of argument 1 of x.sh)"]),
+        ("run ${2-4} --tp ${3:-8}", {}, [f"{n} (the default of argument {p} of x.sh)" for n, p in ((4, 2), (8, 3))]),
+        ("LOG_DIR=${1:-/tmp/a}\nrun $LOG_DIR ${2:-}", {}, []),  # of no price
+        ("KIND=${1:-small}\nrun $KIND", {"KIND": "large"}, []),  # said from outside
+        ("f() { run ${1:-2}; }\nf", {}, []),  # of a function, which the script calls
+    ],
+)
+def test_the_default_of_an_argument_that_is_not_given_is_said(script, given, assumed):
+    assert follow(script, where="x.sh", given=given).assumed == assumed
+
+
 def test_a_loop_over_arguments_that_are_not_there_ends_at_once():
     script = 'TP=1\nwhile [[ $# -gt 0 ]]; do\n case "$1" in\n --tp) TP=$2; shift 2;;\n *) shift;;\n esac\ndone\nrun $TP'
 

@@ -47,9 +47,11 @@ class Builtins(ScriptState):
         if token.kind == "array":
             self._array(name, token, more=more)
             return
+        outer, self.assigning = self.assigning, name
         value = undivided_text(token.text[match.end() :], self)
         if whole:
             value = arithmetic_value(value, self)
+        self.assigning = outer
         old = self.value(name)
         if index is not None:
             self.element(name, index[1:-1], value)

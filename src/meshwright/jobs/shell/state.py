@@ -78,6 +78,7 @@ class ScriptState:
         self.stay = False
         self.following: list[str] = [where]  # the script and, while one is followed into another, those in between
         self.frames: list[dict[str, str | list[str] | None]] = []  # of functions: what their local names hide
+        self.assigning = ""  # the variable whose value is expanded
         self.refers: dict[str, str] = {}  # names that stand for others (`declare -n`)
         self.lines: list[str] | None = None  # that `read` takes, where something known feeds it
         self.temporaries = 0  # files that `mktemp` made
@@ -153,8 +154,13 @@ class ScriptState:
             self.set[name] = value
 
     def default_taken(self, name: str, default: str) -> None:
-        """Note a default that may change time or memory."""
-        if not PLACES.search(name) and not name.isdecimal():
+        """Note a default that may change time or memory; arguments of functions and of called scripts are known."""
+        if name.isdecimal():
+            own = not self.frames and len(self.following) == 1 and self.assigning not in self.given
+            if own and default and not PLACES.search(self.assigning):
+                told = f"{self.assigning}=" if self.assigning else ""
+                self.outcome.assume(f"{told}{shown(default)} (the default of argument {name} of {self.where})")
+        elif not PLACES.search(name):
             self.outcome.assume(f"{name}={shown(default)} (its default in {self.where})")
 
     def required(self, name: str, told: str) -> str:
