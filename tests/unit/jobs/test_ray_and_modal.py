@@ -29,6 +29,40 @@ def test_the_function_that_ray_s_trainer_is_handed_trains_on_its_workers(tmp_pat
     assert (found.model_name, found.seq_len) == ("Qwen/Qwen3-8B", 2048)
 
 
+@pytest.mark.parametrize(
+    ("asked", "loop", "passes"),
+    [
+        ('config.get("passes", 5)', '"passes": 3', 3),
+        ('config.get("passes", 5)', '"other": 3', 5),
+        ('config.copy().pop("passes")', '"passes": 3', 3),
+        ('config.setdefault("passes", 6)', '"other": 3', 6),
+        ('{**config, "passes": 4}.get("passes", 1)', '"passes": 3', 4),
+        ("dict(config).get('passes', 1)", '"passes": 3', 3),
+    ],
+)
+def test_what_a_program_asks_of_a_mapping_is_what_stands_in_it_or_the_default(tmp_path, asked, loop, passes):
+    text = RAY.format(more="").replace("bf16=True,", f"bf16=True, gradient_accumulation_steps={asked},")
+
+    found = job(tmp_path, {"go.py": text.replace('"batch": 2', f'"batch": 2, {loop}')})
+
+    assert found.global_batch == 12 * 2 * passes
+
+
+@pytest.mark.parametrize("loop", ['**elsewhere, "batch": 2', '"batch": 2, **elsewhere'])
+def test_a_default_is_no_answer_where_a_mapping_may_hold_more(tmp_path, loop):
+    text = RAY.format(more="").replace("bf16=True,", 'bf16=True, gradient_accumulation_steps=config.get("n", 1),')
+
+    with pytest.raises(InputError, match=r"gradient_accumulation_steps \(config.get\('n', 1\)\): is not set"):
+        job(tmp_path, {"go.py": text.replace('"batch": 2', loop)})
+
+
+def test_settings_behind_which_unknown_ones_are_spread_are_said_to_stay(tmp_path):
+    found = job(tmp_path, {"go.py": RAY.format(more="").replace('"batch": 2', '"batch": 2, **elsewhere')})
+
+    assert found.layout.mbs == 2
+    assert "go.py: **elsewhere sets none of batch" in found.assumed
+
+
 @pytest.mark.parametrize("more", [', resources_per_worker={"GPU": 2}', ", resources_per_worker=per_worker()"])
 def test_workers_with_other_than_one_gpu_leave_the_ranks_open(tmp_path, more):
     assert job(tmp_path, {"go.py": RAY.format(more=more)}).asked == ("--gpus", "--global-batch")

@@ -93,6 +93,35 @@ def list_method(owner: str | list[Any], name: str, args: list[Any], text: str) -
     return None
 
 
+MAPPINGS = frozenset({"get", "pop", "setdefault", "copy", "keys", "values", "items"})
+
+
+def mapping_method(owner: dict[str, Any], name: str, args: list[Any], text: str) -> Any:
+    """Return what a method makes of a mapping, or change the mapping; unknown for a key that is not known.
+
+    A key that is not there has the default; `pop` of one without a default would stop the program.
+    """
+    if name == "copy":
+        return dict(owner)
+    if name in {"keys", "values", "items"}:
+        pairs = {"keys": list(owner), "values": list(owner.values()), "items": [list(pair) for pair in owner.items()]}
+        return Opaque(text) if "**" in owner else pairs[name]
+    if not args or len(args) > 2 or not isinstance(args[0], str | int | bool | None):
+        return Opaque(text)
+    key, default = str(args[0]), args[1] if len(args) == 2 else None
+    if key not in owner and ("**" in owner or (name == "pop" and len(args) == 1)):
+        return Opaque(text)
+    if name == "setdefault":
+        return owner.setdefault(key, default)
+    return (owner.pop if name == "pop" else owner.get)(key, default)
+
+
+def spread(value: Any, text: str) -> dict[str, Any]:
+    """Return what `**value` stands for: the fields that are known, else further ones under "**"."""
+    known = value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
+    return dict(known) if known or isinstance(value, dict) else {"**": Opaque(text)}
+
+
 def starred_values(node: ast.expr, value: Callable[[ast.expr], Any]) -> list[Any]:
     """Return the values that an element of a list stands for: several behind a star, which may not be known."""
     if not isinstance(node, ast.Starred):

@@ -17,11 +17,14 @@ from ..documents import read_document
 from .calls import (
     ENVIRONMENT,
     LISTS,
+    MAPPINGS,
     Walk,
     computed,
     instantiated,
     list_method,
+    mapping_method,
     method,
+    spread,
     starred_values,
     text_method,
     variable,
@@ -325,7 +328,9 @@ class PythonModule:
         for key, value in zip(node.keys, node.values, strict=True):
             inner = self.value(value, names)
             if key is None:
-                found |= inner if isinstance(inner, dict) else {}
+                found |= (further := spread(inner, _text(value)))
+                if isinstance(further.get("**"), Opaque) and (before := sorted(found.keys() - further.keys())):
+                    self.walk.assume(f"{self.where}: **{_text(value)} sets none of {', '.join(before)}")
             else:
                 found[str(self.value(key, names))] = inner
         return found
@@ -351,10 +356,7 @@ class PythonModule:
         for keyword in node.keywords:
             value = self.value(keyword.value, names)
             if keyword.arg is None:
-                known = value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
-                found |= known
-                if not known and not isinstance(value, dict):
-                    found["**"] = Opaque(_text(keyword.value))  # settings that nobody knows
+                found |= spread(value, _text(keyword.value))
             else:
                 found[keyword.arg] = value
         return found
@@ -387,7 +389,7 @@ class PythonModule:
         if name in COPIES and args:
             return copy.deepcopy(args[-1])
         if name == "dict":
-            return keywords
+            return (spread(args[0], _text(node)) if args else {}) | keywords
         if name == "isinstance" and len(args) == 2 and (told := is_of(args[0], _text(node.args[1]))) is not None:
             return told
         if isinstance(node.func, ast.Subscript) and (registered := self._registered(node.func, names)) is not None:
@@ -420,6 +422,8 @@ class PythonModule:
                 return text_method(owner, own, args, _text(node))
             if isinstance(owner, str | list) and own in LISTS:
                 return list_method(owner, own, args, _text(node))
+            if isinstance(owner, dict) and own in MAPPINGS and not keywords:
+                return mapping_method(owner, own, args, _text(node))
             if isinstance(owner, PythonCall):
                 if (known := method(owner, own, made, self.walk, self.where)) is not None:
                     return known
