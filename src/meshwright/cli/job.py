@@ -175,6 +175,8 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     """Price a job, say what would be faster on its engine, and emit the winner where that is asked for."""
     from msgspec.structs import replace
 
+    from ..jobs.job import on_whole_nodes
+    from ..plan.clusters.machines import node
     from ..plan.search.explore import price_all, study_of
     from ..report.job import better_than, show_job
 
@@ -187,6 +189,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     if written == "output" and job.architecture is not None and job.architecture.mtp_trained:
         raise InputError("--output: the job trains modules that predict further tokens, which a plan has not")
     setting = setting_of_job(job, question, catalogue)
+    job = job if given.gpus else on_whole_nodes(job, node(setting.cluster).gpus, setting.cluster.name)
     note_of_engine(given.engine, given.stack)
     others = replace(setting, layers_again=0)  # of other layouts nobody says that some layers alone are repeated
     if asks_target(given):

@@ -164,6 +164,15 @@ def understood(job: Job) -> str:
     return ", ".join(filter(None, told))
 
 
+def on_whole_nodes(job: Job, gpus: int, name: str) -> Job:
+    """Return a job that says where it has other ranks on a node than the cluster's nodes, which are priced full."""
+    own = job.gpus_per_node
+    if own is None or own == gpus or job.world is None or job.world <= min(own, gpus):
+        return job
+    told = f"{counted(own, 'rank')} on each node: priced with {gpus}, on all GPUs of each {name}"
+    return msgspec.structs.replace(job, ignored=(*job.ignored, told))
+
+
 def missing(job: Job) -> str:
     """Return the sentence that asks for what a job leaves open."""
     named = f" ({job.model_name} is not in the catalogue)" if job.model_name and job.architecture is None else ""

@@ -94,6 +94,19 @@ def each_once(launch: Launch) -> Count | None:
     return nodes if not fewer and of_node in {None, 1} else None
 
 
+def without_rank(launch: Launch, machines: JobMachines | None, ranks: int) -> str:
+    """Return in words how many of the GPUs that a job asks for run no rank of its training; "" where each runs one."""
+    nodes, gpus = launch.around.get("nodes"), launch.around.get("gpus")
+    asked, told = 0, ""
+    if machines is not None and machines.nodes and machines.gpus and not machines.starts_ranks:
+        asked, told = machines.nodes * machines.gpus, " x ".join(machines.told)
+    elif machines is not None and machines.total:
+        asked, told = machines.total, machines.where
+    elif nodes and gpus:
+        asked, told = nodes[0] * gpus[0], f"{nodes[1]} x {gpus[1]}"
+    return f"{asked - ranks} of {asked} GPUs ({told}) run no rank of this training" if asked > ranks else ""
+
+
 def slices_of(launch: Launch) -> tuple[str, int, int] | None:
     """Return the node type of the TPU slices that xpk asks for, their number, and the chips of one; None without them.
 

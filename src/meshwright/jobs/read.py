@@ -35,6 +35,7 @@ from .keys import dotted_keys
 from .launch import STARTERS, Launch, of_environment
 from .model_choice import own_model
 from .options import JobOptions
+from .outside import without_rank
 from .runs import SeveralTrainings
 from .shell.marks import shown
 from .signs import is_neox_together, of_document, of_python
@@ -124,6 +125,8 @@ def _job_of(sources: Sources, question: JobOptions) -> Job:
     notes = job.notes
     if any(re.search(rf"\${name}\b", note) for note in notes for name in sources.arguments):
         notes = (*notes, *filter(None, [_arguments_asked(sources).removeprefix("; ")]))
+    if sources.launch is not None and question.gpus is None and job.world is not None:
+        notes = (*notes, *filter(None, [without_rank(sources.launch, sources.machines, job.world)]))
     return msgspec.structs.replace(job, machines=sources.machine_type, part_of_gpu=sources.part_of_gpu, notes=notes)
 
 

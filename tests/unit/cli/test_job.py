@@ -28,6 +28,20 @@ def test_a_job_is_priced_with_what_was_assumed_and_what_would_be_faster(capsys):
     assert "faster on megatron" in text
 
 
+@pytest.mark.parametrize(
+    ("nodes", "each", "more", "said"),
+    [(6, 4, (), True), (3, 8, (), False), (1, 4, (), False), (6, 4, ("--gpus", "24"), False)],
+)
+def test_nodes_of_which_a_job_fills_a_part_are_said_to_be_priced_full(tmp_path, capsys, nodes, each, more, said):
+    script = tmp_path / "go.sh"
+    flags = "--per_device_train_batch_size 1 --model_name_or_path gpt2-xl --block_size 512 --bf16"
+    script.write_text(f"torchrun --nnodes {nodes} --nproc_per_node {each} run_clm.py {flags} --ddp_timeout 100\n")
+
+    text = answer(capsys, "plan", "--job", str(script), "--cluster", "dgx-h100", *more).out
+
+    assert (f"{each} ranks on each node: priced with 8, on all GPUs of each dgx-h100" in text) == said
+
+
 MEGATRON = ("plan", "--job", str(CASES / "megatron_llama_13b.sh"), "--cluster", "dgx-h100")
 
 

@@ -49,6 +49,32 @@ def test_the_pods_of_each_kind_are_counted(tmp_path, text, world):
     assert job(tmp_path, {"job.yaml": text}).world == world
 
 
+@pytest.mark.parametrize(
+    ("tasks", "idle"),
+    [("", None), ("-np 12 ", None), ("-np 6 -npernode 2 ", "6 of 12 GPUs (3 pods x 4 GPUs a pod)")],
+)
+def test_gpus_that_are_asked_for_and_run_no_rank_are_said(tmp_path, tasks, idle):
+    words = [f'"{word}"' for word in tasks.split()]
+    text = manifest("MPIJob", MPI.replace('"mpirun",', ", ".join(['"mpirun"', *words, ""])))
+
+    found = job(tmp_path, {"job.yaml": text})
+
+    assert [note for note in found.notes if "run no rank" in note] == (
+        [f"{idle} run no rank of this training"] if idle else []
+    )
+    assert found.world == (6 if idle else 12)
+
+
+def test_gpus_without_a_rank_are_counted_on_nodes_of_slurm_too(tmp_path):
+    head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n#SBATCH --ntasks-per-node=1\n"
+    script = f"{head}srun torchrun --nnodes 2 --nproc_per_node 4 {WORDS}\n"
+
+    found = job(tmp_path, {"go.sh": script})
+
+    assert found.world == 8
+    assert any(note.startswith("8 of 16 GPUs (") for note in found.notes)
+
+
 def test_of_a_kind_that_is_not_known_the_nodes_are_those_of_the_command(tmp_path):
     found = job(tmp_path, {"job.yaml": manifest("Workflow", f"{{templates: [{{container: {container()}}}]}}")})
 
