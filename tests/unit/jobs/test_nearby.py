@@ -107,3 +107,47 @@ def test_settings_of_deepspeed_in_a_file_of_another_ending_are_read(tmp_path):
     found = job(tmp_path, {"run.sh": text, "conf/zero3_own.conf": settings}, str(tmp_path / "run.sh"), gpus=8)
 
     assert (found.layout.zero, found.layout.offload) == (3, "optimizer")
+
+
+# --- a TOML that is not here
+
+SAYS_ALL = (
+    "torchrun --nnodes 2 --nproc_per_node 8 -m torchtitan.train --job.config_file configs/own.toml --model.name llama3 "
+    "--model.flavor 8B --training.seq_len 4096 --training.local_batch_size 2 --training.global_batch_size 64 "
+    "--activation_checkpoint.mode full "
+)
+WHOLE = "--parallelism.data_parallel_shard_degree 8 --parallelism.tensor_parallel_degree 2"
+
+
+def test_a_toml_that_is_not_here_is_its_defaults_where_the_command_says_the_whole_split(tmp_path):
+    found = job(tmp_path, {"go.sh": SAYS_ALL + WHOLE})
+
+    assert (found.layout.tp, found.layout.dp, found.layout.mbs, found.global_batch) == (2, 8, 2, 64)
+    assert any(text.startswith("own.toml, which is not here, leaves compile, ") for text in found.assumed)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("shard_degree 8", "shard_degree -1"),  # of ranks that a pipeline may divide too
+        ("shard_degree 8", "shard_degree 4"),
+        ("--training.seq_len 4096 ", ""),
+        ("--training.global_batch_size 64 ", ""),
+        ("--activation_checkpoint.mode full ", ""),
+        ("--model.name llama3 --model.flavor 8B", "--model.name qwen3 --model.flavor 30B-A3B"),  # experts may be split
+        ("--nnodes 2", "--nnodes $NODES"),
+    ],
+)
+def test_a_toml_that_may_say_more_of_the_split_is_asked_for(tmp_path, before, after):
+    script = (SAYS_ALL + WHOLE).replace(before, after)
+
+    with pytest.raises(InputError, match=r"names own\.toml, which is not here: give it too"):
+        job(tmp_path, {"go.sh": script})
+
+
+def test_degrees_that_are_all_said_leave_nothing_to_a_toml_that_is_not_here(tmp_path):
+    names = ("context_parallel", "pipeline_parallel", "data_parallel_replicate")
+    said = " ".join(f"--parallelism.{name}_degree 1" for name in names)
+    script = SAYS_ALL + WHOLE.replace("shard_degree 8", "shard_degree -1") + f" {said}"
+
+    assert job(tmp_path, {"go.sh": script}).layout.dp == 8

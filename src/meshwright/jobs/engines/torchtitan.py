@@ -1,7 +1,9 @@
 """torchtitan: TOML of before 2026, the Python registry of after it, and `--section.key` overrides of either."""
 
 import itertools
+import math
 import re
+from pathlib import PurePath
 from typing import Any
 
 from ...pipelines import even_stages
@@ -17,6 +19,7 @@ from ..options import JobOptions
 from ..python.values import PythonCall
 from ..savings import HALF, dtype_of
 from ..shell.calls import RUN_TRAIN
+from ..shell.marks import shown
 from ..sources import Sources, plain_value
 from .megatron import world_of
 
@@ -45,6 +48,20 @@ SCHEDULES = {
     "dualpipev": "zb",
 }
 SINGLE = frozenset({"1f1b", "gpipe"})
+EXPERTS = "parallelism.expert_parallel_degree"
+# degrees that a TOML may set: their product is all of the ranks, or each is said
+DEGREES = tuple(
+    f"parallelism.{name}_degree"
+    for name in (
+        *("tensor_parallel", "context_parallel", "pipeline_parallel"),
+        *("data_parallel_replicate", "data_parallel_shard"),
+    )
+)
+# what a command says beside them where its TOML can change no figure of the split
+SAID_OF_FILE = frozenset(
+    {"model.name", "model.flavor", "training.seq_len", "training.local_batch_size", "training.global_batch_size"}
+    | {"activation_checkpoint.mode"}
+)
 # torchtitan/distributed/fsdp.py, get_fsdp_reshard_after_forward_policy
 KEPT = (
     "fsdp_reshard_after_forward default: in a pipeline torchtitan keeps gathered weights; priced as gathered again, "
@@ -55,9 +72,13 @@ KEPT = (
 def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a torchtitan configuration."""
     draft = Draft("torchtitan", sources.names, question)
-    keys = _keys(sources)
     if sources.launch is not None:
         world_of(sources.launch, draft)
+    absent = _absent(sources)
+    keys = _keys(sources)
+    if absent:
+        _without_file(draft, keys, absent, sources)
+    if sources.launch is not None:
         count = sources.launch.variables.get("NGPU")
         if draft.world is None and count is not None and count.isdecimal():
             draft.nodes_times((1, "run_train.sh on one node"), (int(count), f"NGPU {count}"))
@@ -89,16 +110,47 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _optimizer(draft, keys)
     _loss(draft, keys, by_toml=sources.python is None)
     _kernels(draft, keys)
-    return draft.conclude(sources, keys, HARMLESS)
+    job = draft.conclude(sources, keys, HARMLESS)
+    if absent and job.architecture is not None and job.architecture.experts > 1 and EXPERTS not in keys:
+        raise sources.absent(absent)  # which may split the experts
+    return job
+
+
+def _config_file(sources: Sources) -> str:
+    """Return the path of the TOML that a command names, "" where it names none."""
+    if sources.launch is None:
+        return ""
+    arguments = flags_of(sources.launch.arguments, dashes=False)
+    path = str(arguments.get("job.config_file", arguments.get("job.config-file", "")))
+    return path or sources.launch.variables.get("CONFIG_FILE", "")
+
+
+def _absent(sources: Sources) -> str:
+    """Return the path of a TOML that the command names and that is not here, "" where it is, or another stands in."""
+    path = _config_file(sources)
+    here = sources.python is not None or sources.documents or (path and sources.document(path) is not None)
+    return "" if here else path
+
+
+def _without_file(draft: Draft, keys: Keys, path: str, sources: Sources) -> None:
+    """Take torchtitan's defaults for a TOML that is not here where the command says model, batch and split itself.
+
+    Raises InputError where it leaves one of them open.
+    """
+    degrees = [keys.whole(name, least=-1) for name in DEGREES]
+    world = draft.question.gpus or (None if draft.world is None else draft.world[0])
+    whole = world is not None and math.prod(one for one in degrees if one and one > 0) == world
+    if not (whole or None not in degrees) or not keys.values.keys() >= SAID_OF_FILE:
+        raise sources.absent(path)
+    told = "compile, converters to Float8, offload and when weights are gathered again"
+    draft.assume(f"{PurePath(shown(path)).name}, which is not here, leaves {told} as torchtitan has them by default")
 
 
 def _keys(sources: Sources) -> Keys:
     arguments = flags_of(sources.launch.arguments, dashes=False) if sources.launch is not None else {}
-    path = str(arguments.pop("job.config_file", arguments.pop("job.config-file", "")))
-    if sources.launch is not None and not path:
-        path = sources.launch.variables.get("CONFIG_FILE", "")
-    if path and sources.python is None and not sources.documents and sources.document(path) is None:
-        raise sources.absent(path)
+    path = _config_file(sources)
+    for name in ("job.config_file", "job.config-file"):
+        arguments.pop(name, None)
     module, config = arguments.pop("module", None), arguments.pop("config", None)
     if config is not None and sources.python is None:
         raise sources.need(f"{config} of the registry of {module} (as config_registry.py:{config})")
