@@ -309,6 +309,9 @@ def _read_python(sources: Sources) -> None:
         _read_trainer(program, sources, place)
     elif engine is not None or launch is None:
         own = None if function or engine is None else program_config(engine, program.text, **place)
+        if own is None and engine == "lightning":  # whose trainer is made where nothing follows it
+            sources.unread = sources.unread or unread_program(program.text, None)
+            return
         found = program not in sources.python_files.given and launch is not None
         if found and own is None and function is None and not makes_configs(program.text):
             return  # an engine's own program, which takes its configuration from the words of the command

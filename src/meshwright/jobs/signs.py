@@ -27,6 +27,11 @@ PYTHON_SIGNS = (
     ("huggingface", ("TrainingArguments(", "SFTConfig(", "deepspeed.initialize(")),  # with accelerate's own meshes
     ("torchtitan", ("TrainingConfig(", "ParallelismConfig(")),
 )
+# a program on Lightning's trainer, with a module or samples of its own; NeMo's, and those of its CLI, are others
+LIGHTNING = re.compile(r"^\s*(?:import|from) (?:lightning|pytorch_lightning)\b", re.MULTILINE)
+FITS = re.compile(r"\bTrainer\((?=.*\.fit\()", re.DOTALL)
+OF_MODULE = re.compile(r"\bLightning(?:Data)?Module\b|\bDataLoader\(")
+NOT_FITTED = re.compile(r"\bLightningCLI\(|^\s*(?:import|from) nemo\b", re.MULTILINE)
 OF_TRLS = re.compile(r"\b(?:DPO|KTO|ORPO|CPO|Reward)Config\(")
 NEMO_SIGNS = frozenset(
     {"tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "megatron_amp_O2", "mcore_gpt"}
@@ -51,6 +56,8 @@ def of_python(text: str) -> str | None:
     for engine, signs in PYTHON_SIGNS:
         if any(sign in text for sign in signs) or (engine == "huggingface" and OF_TRLS.search(text)):
             return engine
+    if LIGHTNING.search(text) and FITS.search(text) and OF_MODULE.search(text) and not NOT_FITTED.search(text):
+        return "lightning"
     if "hydra.main(" in text and "transformers" in text and "Trainer(" in text:  # its arguments stand in Hydra's tree
         return "huggingface"
     return None

@@ -1,13 +1,17 @@
-"""PyTorch Lightning's CLI: a YAML of a trainer with its strategy, beside classes of one's own for model and data.
+"""PyTorch Lightning: a trainer with its strategy, beside classes of one's own for model and data.
+
+They stand in a YAML of its CLI, or in a program that calls `trainer.fit` (`python.lightning_fit`).
 
 What the trainer says is Lightning's; batch, length and model are read from arguments of the classes where their names
 leave no doubt, and listed. Sources: Lightning-AI/pytorch-lightning:src/lightning/pytorch (trainer/trainer.py,
 strategies/fsdp.py, strategies/deepspeed.py, cli.py) and src/lightning/fabric/plugins/environments/slurm.py.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...errors import InputError
 from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
@@ -25,7 +29,8 @@ HARMLESS = (
     r"trainer\.strategy\.(?:auto_wrap_policy|state_dict_type|limit_all_gathers|process_group.*|timeout|use_orig_params)",
     r"(?:model|data|optimizer|lr_scheduler)\.(?:class_path|lr|learning_rate|.*warmup.*|weight_decay|num_workers|betas|eps)",
     r"(?:model|data)\.(?:.*path|.*dir|.*file|seed|pin_memory|tokenizer.*|shuffle|dataset.*|persistent.*|prefetch.*)",
-    r"(?:seed_everything|ckpt_path|config|c)|(?:optimizer|lr_scheduler)\..*",
+    r"(?:trainer|trainer\.strategy)\.class_path|(?:model|data|trainer\.strategy)\.\[\]|trainer\.strategy\.save_.*",
+    r"(?:seed_everything|ckpt_path|config|c)|code\..*|(?:optimizer|lr_scheduler)\..*",
 )
 PRECISIONS = {
     **dict.fromkeys(("bf16-mixed", "bf16-true", "bf16"), "bf16"),
@@ -41,11 +46,17 @@ MODELS = ("model_name_or_path", "pretrained_model_name_or_path", "model_name", "
 AGAIN = ("gradient_checkpointing", "activation_checkpointing", "use_gradient_checkpointing")
 RANKS = ("lora_r", "lora_rank")
 STRATEGY = "trainer.strategy"
+MESH = "ModelParallelStrategy"
+# what a price hangs on, and a program may leave to where it runs
+ASKED = ("trainer.precision", f"{STRATEGY}.sharding_strategy", f"{STRATEGY}.cpu_offload")
 
 
 def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a YAML of Lightning's CLI, with the words of its `fit` on top."""
     keys = _keys(sources)
+    nodes = ("trainer.num_nodes",) if question.gpus is None else ()
+    if doubt := keys.doubtful("trainer.**", STRATEGY, f"{STRATEGY}.**", *ASKED, *nodes):
+        raise InputError(f"{keys.where}: {doubt}: is not set in the files; say --job NAME=VALUE")
     named = (keys.word(f"{STRATEGY}.class_path", STRATEGY) or "auto").rpartition(".")[2]
     of_deepspeed = named.lower().startswith("deepspeed")
     draft = Draft("deepspeed" if of_deepspeed else "accelerate", sources.names, question)
@@ -54,13 +65,15 @@ def read(sources: Sources, question: JobOptions) -> Job:
         draft.put(name, 1, f"{name} 1")
     if of_deepspeed:
         _deepspeed(draft, keys, named)
+    elif named == MESH and keys.raw(f"{STRATEGY}.class_path"):  # its bare name is none of Lightning's registry
+        _mesh(draft, keys)
     else:
         _sharded(draft, keys, named)
     _recompute(draft, keys)
     _classes(draft, keys)
     draft.take_batch("steps", keys, "trainer.accumulate_grad_batches")
     _precision(draft, keys)
-    read_optimizer(draft, keys, "optimizer.class_path")
+    read_optimizer(draft, keys, "optimizer.class_path", "code.optimizer")
     return draft.conclude(sources, keys, HARMLESS)
 
 
@@ -78,12 +91,15 @@ def _keys(sources: Sources) -> Keys:
     own = {key: plain_value(value) if isinstance(value, str) else value for key, value in _short(words).items()}
     where = "" if sources.launch is None else sources.launch.where
     rest = {key: value for key, value in values.items() if key not in own}
-    return sources.overridden(rest | own, origin | dict.fromkeys(own, where), sources.names[0])
+    keys = sources.overridden(rest | own, origin | dict.fromkeys(own, where), sources.names[0])
+    keys.aliases |= {key: key.removeprefix("code.") for key in keys.values if key.startswith("code.")}
+    return keys
 
 
 def _short(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under their names without `init_args`."""
-    return {key.replace(".init_args", ""): value for key, value in found.items()}
+    """Return settings under their names without `init_args`; of a program's calls the class is its `class_path`."""
+    named = {re.sub(r"\.\(\)$", ".class_path", key): value for key, value in found.items() if key != "()"}
+    return {key.replace(".init_args", ""): value for key, value in named.items()}
 
 
 def _ranks(draft: Draft, keys: Keys, sources: Sources) -> None:
@@ -127,6 +143,29 @@ def _sharded(draft: Draft, keys: Keys, named: str) -> None:
         draft.offload("parameters")
 
 
+def _mesh(draft: Draft, keys: Keys) -> None:
+    """Set the degrees of ModelParallelStrategy; what a model's code shards on them is said as it is taken.
+
+    Source: lightning/pytorch/strategies/model_parallel.py ("auto": data over the nodes, tensors inside each).
+    """
+    nodes = keys.whole("trainer.num_nodes", least=1) or 1
+    for name, axis, of_itself in (("tensor", "tp", draft.gpus_per_node), ("data", "dp", nodes)):
+        key = f"{STRATEGY}.{name}_parallel_size"
+        if doubt := keys.doubtful(key):
+            raise InputError(f"{keys.where}: {doubt}: is not set in the files; say --job NAME=VALUE")
+        size = keys.whole(key, least=1)
+        if not size and of_itself is None:
+            raise draft.refused(
+                f"{name}_parallel_size auto is all of a node: say --job trainer.devices=8, or their number"
+            )
+        draft.put(axis, size or of_itself or 1, keys.told(key) if size else f"{name}_parallel_size auto")
+    shards = keys.switch("code.shards", default=False)
+    draft.zero(3 if shards else 0)
+    how = "sharded over the data-parallel ranks (fully_shard)" if shards else "whole on each data-parallel rank"
+    taken = f"layers cut over tp, without sequence parallelism, weights {how}"
+    draft.assume(f"{MESH}: the split that configure_model makes is not read, taken as {taken}")
+
+
 def _deepspeed(draft: Draft, keys: Keys, named: str) -> None:
     """Set the stage and the offload by the strategy's name (`deepspeed_stage_3_offload`) or its arguments."""
     if keys.raw(f"{STRATEGY}.config") is not None:
@@ -165,7 +204,9 @@ def _recompute(draft: Draft, keys: Keys) -> None:
 
 def _own(keys: Keys, names: Sequence[str]) -> list[str]:
     """Return the arguments of the classes of model and data that have one of some names."""
-    return [key for key in keys.values if key.startswith(("model.", "data.")) and key.rpartition(".")[2] in names]
+    own = [key for key in keys.values if key.rpartition(".")[2] in names]
+    said = [key for key in own if key.startswith(("model.", "data."))]
+    return said or [key for key in own if key.startswith("code.")]
 
 
 def _size(draft: Draft, keys: Keys, names: Sequence[str], what: str) -> tuple[int, str] | None:

@@ -1,12 +1,13 @@
 """Python programs that start a training themselves: followed from their first line to the call that trains.
 
 Nothing is executed. A NeMo or Megatron-Bridge program hands its configuration to a call (`run.run(recipe)`,
-`llm.train(model, data, trainer)`, `pretrain(config, step)`); a program on Hugging Face makes TrainingArguments, and one
-on DeepSpeed hands its settings to `deepspeed.initialize`.
+`llm.train(model, data, trainer)`, `pretrain(config, step)`), as does one of Lightning's (`lightning_fit`); a program on
+Hugging Face makes TrainingArguments, and one on DeepSpeed hands its settings to `deepspeed.initialize`.
 """
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..engines.trainers import LENGTHS, trl_settings
 from ..shell.marks import unknown
 from .calls import Walk
 from .imports import package_of
+from .lightning_fit import of_lightning
 from .static import PythonModule
 from .values import Opaque, PythonCall, flattened
 
@@ -62,12 +64,17 @@ def _started(call: PythonCall, module: PythonModule) -> None:
 
 
 def program_config(engine: str, text: str, where: str, path: Path, walk: Walk) -> tuple[str, Any] | None:
-    """Return the configuration that a NeMo or Megatron-Bridge program trains with and a name for it, else None.
+    """Return the configuration that a program of NeMo, Megatron-Bridge or Lightning trains with and a name, else None.
 
     Raises InputError where it trains with several.
     """
     module, calls = program_calls(text, where, path, walk)
-    of_engine = {"nemo": _of_nemo, "bridge": _of_bridge}.get(engine)
+    readers: dict[str, Callable[[PythonCall], PythonCall | None]] = {
+        "nemo": _of_nemo,
+        "bridge": _of_bridge,
+        "lightning": lambda call: of_lightning(call, module),
+    }
+    of_engine = readers.get(engine)
     found = [config for call in calls if of_engine is not None and (config := of_engine(call)) is not None]
     if not found:
         return None
