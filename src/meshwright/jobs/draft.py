@@ -228,6 +228,7 @@ class Draft:
 
     def conclude(self, sources: Sources, keys: Keys, harmless: Sequence[str]) -> Job:
         """Return the job, with what was assumed and noted while its files were read and the keys that nobody read."""
+        self.files = tuple(dict.fromkeys([*self.files, *sources.names]))  # those too that others of them name
         self.assumed = [*dict.fromkeys([*sources.assumed, *self.assumed])]
         self.notes = [*dict.fromkeys([*sources.notes, *self.notes])]
         for key, reason in keys.behind.items():

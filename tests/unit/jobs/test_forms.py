@@ -586,6 +586,35 @@ def test_a_recipe_of_fp8_is_priced_with_its_scales_or_said(read, recipe, precisi
     assert any(text.startswith(f"fp8-recipe {recipe}") for text in job.ignored) == told
 
 
+@pytest.mark.parametrize(
+    ("model", "section", "precision", "without"),
+    [
+        ('converters = ["quantize.linear.float8"]', "quantize.linear.float8", "fp8", ""),
+        ('converters = ["float8"]', "float8", "fp8", ""),
+        ("", "quantize.linear.float8", "bf16", "quantize.linear.float8"),
+        ('converters = ["other"]', "float8", "bf16", "float8"),
+        ("", "mx", "bf16", "mx"),
+    ],
+)
+def test_settings_of_a_converter_that_torchtitan_is_not_told_to_use_have_no_effect(
+    read, model, section, precision, without
+):
+    head = f'[model]\nname = "llama3"\nflavor = "8B"\n{model}\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n'
+    job = read({"a.toml": f"{head}[{section}]\nenable_fsdp_float8_all_gather = true\n"})
+
+    assert job.precision == precision
+    assert [text.partition(" is set")[0] for text in job.notes if "converters does not name it" in text] == (
+        [without] if without else []
+    )
+
+
+def test_the_switch_of_torchtitan_s_first_releases_makes_products_in_fp8(read):
+    head = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nbatch_size = 1\nseq_len = 8192\n'
+
+    assert read({"a.toml": f"{head}[float8]\nenable_float8_linear = true\n"}).precision == "fp8"
+    assert read({"a.toml": f"{head}[float8]\nenable_float8_linear = false\n"}).precision == "bf16"
+
+
 @pytest.mark.parametrize(("recipe", "told"), [("rowwise", False), ("rowwise_with_gw_hp", True)])
 def test_torchtitan_s_scales_for_each_row_are_priced(read, recipe, told):
     config = (

@@ -86,6 +86,7 @@ def test_the_own_program_of_an_engine_takes_its_configuration_from_its_command(t
     found = job(tmp_path, files, str(tmp_path / "run.sh"))
 
     assert (found.engine, found.world, found.seq_len, found.global_batch) == ("torchtitan", 8, 4096, 8)
+    assert found.files == ("run.sh", "train.py", "own.toml")
 
 
 def test_a_flag_whose_file_is_read_is_not_ignored(tmp_path):

@@ -48,6 +48,7 @@ SCHEDULES = {
     "dualpipev": "zb",
 }
 SINGLE = frozenset({"1f1b", "gpipe"})
+SECTION = re.compile(r"((?:quantize\.\w+\.)?(?:float8|mx))\.")  # settings of a converter
 EXPERTS = "parallelism.expert_parallel_degree"
 # degrees that a TOML may set: their product is all of the ranks, or each is said
 DEGREES = tuple(
@@ -389,6 +390,11 @@ def _converters(draft: Draft, keys: Keys) -> str:
             words += f" {_names(value)}" if key.startswith(("model_converters", "model_spec")) else ""
             if _chosen(value):
                 draft.ignore("a converter of some layers alone (fqns): priced as if it were of all")
+    if keys.switch("float8.enable_float8_linear", default=False):  # of its first releases
+        words += " float8"
+    for section in dict.fromkeys(match[1] for key in keys.values if (match := SECTION.match(key))):
+        if section not in words:
+            draft.note(f"{section} is set, but model.converters does not name it: it has no effect")
     if "lora" in words.lower():
         rank = re.search(r"lora[^)]*\brank'?[=:] ?(\d{1,5})", words, re.IGNORECASE)
         draft.adapters("LoRA", int(rank[1]) if rank else None)
