@@ -237,8 +237,44 @@ def test_a_loop_over_a_list_that_is_not_known_is_read_once_where_it_starts_ranks
     outcome = follow(LOOP.format(list="scontrol show hostnames") + "run $WORDS", where="x.sh")
 
     assert [one.words[0] for one in outcome.started] == ["torchrun", "run"]
-    assert outcome.started[1].words == ("run",)  # what it sets, again and again, is not known
+    assert list(map(shown, outcome.started[1].words)) == [
+        "run",
+        "$WORDS",
+    ]  # what it sets, again and again, is not known
     assert any("is read once" in text for text in outcome.assumed)
+
+
+COUNTS = {
+    "an array of what a command prints": "N=($(scontrol show hostnames $L))\nrun ${#N[@]}",
+    "with another element": "N=(`scontrol show hostnames $L`)\nN+=(one)\nrun ${#N[*]}",
+    "a copy": 'N=($(scontrol show hostnames $L))\nM=("${N[@]}")\nrun ${#M[@]}',
+    "lines that are read": 'mapfile -t N <<< "$(scontrol show hostnames $L)"\nrun ${#N[@]}',
+    "lines of a process": "readarray -t N < <(scontrol show hostnames $L)\nrun ${#N[@]}",
+    "arguments": "set -- $(scontrol show hostnames $L)\nrun $#",
+}
+LOOPS = {
+    "words of one line": 'read -ra N <<< "$(hosts)"\nrun ${#N[@]}',
+    "the length of a text": "N=$(hosts)\nrun ${#N}",
+    "names of one line": 'read -r A N <<< "$(hosts) one two"\nrun $N',
+    "a sum in a loop": "N=0\nfor host in $(hosts); do N=$((N + 1)); done\nrun $N",
+    "a count in a loop": "N=0\nfor host in $(hosts); do ((N++)); done\nrun $N",
+    "a loop over lines": "N=0\nwhile read -r host; do N=$((N + 1)); done < hosts\nrun $N",
+    "lines of a process in a loop": "N=0\nwhile read -r host; do let N+=1; done < <(hosts)\nrun $N",
+}
+
+
+@pytest.mark.parametrize("script", [*COUNTS.values(), *LOOPS.values()], ids=[*COUNTS, *LOOPS])
+def test_how_many_words_a_machine_prints_is_not_known(script):
+    assert all(map(reasons, follow(script, where="x.sh").started[-1].words[1:]))
+
+
+@pytest.mark.parametrize(("name", "nodes"), [(name, 5 if "another" in name else 4) for name in COUNTS])
+def test_the_hosts_of_a_job_of_slurm_are_as_many_as_it_asks_for(name, nodes):
+    assert words(f"#!/bin/bash\n#SBATCH --nodes=4\n{COUNTS[name]}") == ["run", str(nodes)]
+
+
+def test_a_variable_that_a_loop_of_unknown_rounds_leaves_alone_is_as_before():
+    assert words("A=1\nfor host in $(hosts); do B=$host; done\nrun $A") == ["run", "1"]
 
 
 def test_a_loop_over_a_list_that_is_not_known_is_passed_over_where_it_starts_none():

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from .conditions import ShellCondition
-from .marks import reasons, unknown
+from .marks import OF_PROCESS, is_unknown, reasons, unknown
 from .printf import printed
 from .state import ScriptState
 from .syntax import Command, Token
@@ -165,6 +165,10 @@ class Builtins(ScriptState):
         names = [word for word in words if NAME.fullmatch(word)] or ["REPLY"]
         whole = reader != "read" or "d" in flags
         line = self._line(command, whole=whole)
+        if line is not None and reasons(line) and (reader != "read" or "a" in flags or len(names) > 1):
+            one = [line.strip()] if reader != "read" and is_unknown(line) else None  # lines that another counts
+            self.set |= {name: one or unknown(f"${name}") for name in names if name not in self.given}
+            return
         if line is None:
             for name in names:
                 self.assign(name, unknown(f"${name}"))
@@ -182,10 +186,14 @@ class Builtins(ScriptState):
             for name, part in zip(names, [*parts, *[""] * len(names)], strict=False):
                 self.assign(name, part)
 
+    def handed(self, word: str) -> str:
+        """Return the text that a command is handed: a here-string, or what the commands in `<(...)` print."""
+        return self.output_of(word[2:-1]) if word.startswith(OF_PROCESS) else undivided_text(word, self)
+
     def _line(self, command: Command, *, whole: bool) -> str | None:
         """Return what the next reading gets, None where there is no more or nobody knows it."""
-        if command.given:
-            text = undivided_text(command.given, self)
+        if command.given or command.source.startswith(OF_PROCESS):
+            text = self.handed(command.given or command.source)
         elif command.documents:
             document = command.documents[-1]
             text = document.text if document.quoted else document_of(document.text, self)

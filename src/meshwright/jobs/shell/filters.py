@@ -4,6 +4,7 @@ Patterns are read as sed and grep read them. One that could take long on a line 
 """
 
 import re
+import string
 from collections.abc import Iterable, Sequence
 
 from .patterns import BRACKET, line_pattern
@@ -18,14 +19,8 @@ def filtered(text: str, words: Sequence[str]) -> str | None:
             return text
         case ["wc", "-l"]:
             return f"{text.count(chr(10))}\n"
-        case ["tr", old, new] if len(old) == len(new) == 1 or old in {"[:upper:]", "[:lower:]", "A-Z", "a-z"}:
-            if len(old) > 1:
-                return text.lower() if old in {"[:upper:]", "A-Z"} else text.upper()
-            return text.replace(old, new)
-        case ["tr", old, r"\n"] if len(old) == 1:
-            return text.replace(old, "\n")
-        case ["tr", "-d", old] if len(old) == 1:
-            return text.replace(old, "")
+        case ["tr", *rest]:
+            return _tr(text, rest)
         case ["cut", *flags] if place := re.fullmatch(CUT, " ".join(flags)):
             between, number = place.group(1) or place.group(4), int(place.group(2) or place.group(3))
             return _lines(_field(line, between, number) for line in text.splitlines())
@@ -40,6 +35,44 @@ def filtered(text: str, words: Sequence[str]) -> str | None:
             return sed(text, rest)
         case _:
             return None
+
+
+SETS = {"[:upper:]": string.ascii_uppercase, "[:lower:]": string.ascii_lowercase, "[:digit:]": string.digits}
+SETS |= {"[:space:]": " \t\n\r\v\f", "[:blank:]": " \t", "[:alpha:]": string.ascii_letters}
+OF_SET = re.compile(r"\[:\w+:\]|\\.|[^\\]-[^\\]|.", re.DOTALL)
+ESCAPED = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\\": "\\"}
+
+
+def _tr(text: str, words: Sequence[str]) -> str | None:
+    """Return a text with characters of one set made those of another, left out (`-d`) or not repeated (`-s`)."""
+    flags = {word for word in words if re.fullmatch(r"-[a-zA-Z]+", word)}
+    sets = [_characters(word) for word in words if word not in flags]
+    if flags - {"-d", "-s"} or len(flags) > 1 or None in sets or not 1 <= len(sets) <= 2:
+        return None
+    old, new = sets[0] or "", sets[-1] or ""
+    if flags == {"-d"}:
+        return text.translate(dict.fromkeys(map(ord, old))) if len(sets) == 1 else None
+    if len(sets) == 2 and new:
+        pairs = zip(old, new + new[-1] * len(old), strict=False)
+        text = text.translate({ord(one): other for one, other in pairs})
+    elif not flags:
+        return None
+    return re.sub(f"([{re.escape(new)}])\\1+", r"\1", text) if flags and new else text
+
+
+def _characters(word: str) -> str | None:
+    """Return the characters of a set as `tr` reads it: ranges, classes and escapes; None for others."""
+    found = ""
+    for part in OF_SET.findall(word):
+        if len(part) == 1:
+            found += part
+        elif part in SETS or part in ESCAPED:
+            found += SETS.get(part) or ESCAPED[part]
+        elif part[1] == "-" and part[0] <= part[2]:
+            found += "".join(map(chr, range(ord(part[0]), ord(part[2]) + 1)))
+        else:
+            return None
+    return found
 
 
 def _lines(lines: Iterable[str]) -> str:

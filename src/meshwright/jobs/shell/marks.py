@@ -2,6 +2,7 @@
 
 import re
 
+OF_PROCESS = "<("  # begins a word that stands for what commands print
 OPEN, CLOSE = "\ue000", "\ue001"
 
 

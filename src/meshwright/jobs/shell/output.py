@@ -133,7 +133,10 @@ class Printing(Builtins):
         return None if found is None or unknown_ones else "".join(found)
 
     def starts_ranks(self, body: Script) -> bool:
-        """Follow commands once; what they start is kept where that starts ranks, and variables stay as they were."""
+        """Follow the body of a loop of unknown rounds; what it starts is kept where that starts ranks.
+
+        Variables that it sets are not known behind it, all others stay as they were.
+        """
         variables, started = dict(self.set), len(self.outcome.started)
         place = {name: getattr(self, name) for name in (*PLACE, "steps")}
         with contextlib.suppress(Leave, InputError):  # what cannot be followed so starts nothing more
@@ -142,8 +145,9 @@ class Printing(Builtins):
         kept = any({word.rpartition("/")[2] for word in one.words} & LAUNCHERS for one in mine)
         if not kept:
             del self.outcome.started[started:]
+        changed = [name for name, value in self.set.items() if variables.get(name) != value and name not in self.given]
         self.set.clear()
-        self.set.update(variables)
+        self.set.update(variables | {name: unknown(f"${name}") for name in changed})
         for name, value in place.items():
             setattr(self, name, value)
         return kept

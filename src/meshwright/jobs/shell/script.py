@@ -25,7 +25,7 @@ from .calls import (
     takes_manifest,
 )
 from .edited import Editing
-from .marks import is_unknown, reasons, shown
+from .marks import OF_PROCESS, is_unknown, reasons, shown
 from .printf import echoed
 from .state import Leave, ScriptOutcome, Started
 from .submitted import SUBMITS, pbs_directives, submitted
@@ -143,7 +143,7 @@ class _Shell(Editing):
             if token.kind == "heredoc":
                 text = token.text if token.quoted else document_of(token.text, self)
             else:
-                text = undivided_text(token.text, self)
+                text = self.handed(token.text)
             self.lines = None if reasons(text) else text.rstrip("\n").split("\n")
         try:
             self.script(block.parts[0])
@@ -186,9 +186,10 @@ class _Shell(Editing):
                 self._round(block.parts[1])
         except Leave as leave:
             self._left(leave)
-        if self.undecided.startswith(("read", "mapfile")):
-            self.outcome.assume(f"{self.where} line {block.line}: the loop over what `read` takes in is passed over")
-        self.undecided = ""
+        reads, self.undecided = self.undecided.startswith(("read", "mapfile")), ""
+        if reads:
+            how = "read once" if self.starts_ranks(block.parts[1]) else "passed over"
+            self.outcome.assume(f"{self.where} line {block.line}: the loop over what `read` takes in is {how}")
 
     def _left(self, leave: Leave) -> None:
         """End a loop that was left; one around it is left too where the script says so."""
@@ -341,7 +342,7 @@ class _Shell(Editing):
         elif name in self.functions:
             self._function_called(self.functions[name], fields[1:])
         elif name in {"source", "."}:
-            self._source(fields[1:])
+            self._source(fields[1:], command)
         elif name == "let":
             for word in fields[1:]:
                 self._arithmetic(Compound("arithmetic", command.line, (Token(word, command.line),)))
@@ -391,10 +392,11 @@ class _Shell(Editing):
                 else:
                     self.set[name] = value
 
-    def _source(self, words: list[str]) -> None:
+    def _source(self, words: list[str], command: Command) -> None:
         path = words[0] if words else ""
-        text = self.at_hand(path)
-        if text is None:
+        of_process = path.startswith(OF_PROCESS) and len(command.words) > 1
+        text = self.handed(command.words[1].text) if of_process else self.at_hand(path)
+        if text is None or reasons(text):
             self.outcome.sourced_missing.append(shown(path))
             return
         name = shown(path).rpartition("/")[2]

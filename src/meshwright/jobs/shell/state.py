@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..slurm import ARRAY
 from .marks import shown, unknown, without_unknown
 from .syntax import Script
+from .words import how_many
 
 # variables whose default changes neither time nor memory: places, names and ports
 PLACES = re.compile(
@@ -114,7 +115,7 @@ class ScriptState:
         if name in {"@", "*"}:
             return list(self.arguments)
         if name == "#":
-            return str(len(self.arguments))
+            return how_many(self.arguments, self)
         if name == "0":
             return self.where
         if name.isdecimal():

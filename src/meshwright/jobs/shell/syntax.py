@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from ...errors import InputError
-from .marks import OPEN, behind_mark
+from .marks import OF_PROCESS, OPEN, behind_mark
 
 OPERATORS = (
     *("&&", "||", ";;&", ";;", ";&", "<<<", "<<-", "<<", ">>", ">&", "<&", "&>>", "&>"),
@@ -345,7 +345,7 @@ class _Reader:
             elif self.peek().kind == "word":
                 source = self.take()
                 if token.text in {"<", "<<<"}:
-                    words = (source,) if token.text == "<<<" else ()
+                    words = (source,) if token.text == "<<<" or source.text.startswith(OF_PROCESS) else ()
                     block = Compound("fed", token.line, words, ((block,),))
         return block
 

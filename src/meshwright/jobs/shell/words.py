@@ -12,7 +12,7 @@ from typing import Protocol
 from ...errors import InputError
 from ..arithmetic import NotArithmetic, evaluate
 from .braces import braced
-from .marks import CLOSE, OPEN, behind_mark, reasons, shown, unknown
+from .marks import CLOSE, OPEN, behind_mark, is_unknown, reasons, shown, unknown
 from .printf import unescaped
 from .syntax import closing, skip_quoted
 
@@ -235,7 +235,7 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
         if every in {"@", "*"}:
             values = values or list(shell.elements(name).values())
         if length and every in {"@", "*"}:
-            _add(str(len(values)), fields, quoted)
+            _add(value if isinstance(value, str) and is_unknown(value) else how_many(values, shell), fields, quoted)
             return
         if every in {"@", "*"} and not rest:
             _all(values, every, fields, quoted)
@@ -250,11 +250,21 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
     if isinstance(value, list):
         value = " ".join(value) if name in {"@", "*"} or index else (value[0] if value else "")
     if length:
-        _add(str(len(value or "")), fields, quoted)
+        _add(unknown(reasons(value)[0]) if value and reasons(value) else str(len(value or "")), fields, quoted)
     elif not rest:
         _value(value, name, shell, fields, quoted=quoted)
     else:
         _changed(name, value, rest, shell, fields, depth, quoted=quoted)
+
+
+def how_many(values: Sequence[str], shell: Variables) -> str:
+    """Return how many elements an array has; what a command prints may be any number, unless that number is known."""
+    printed = [one for value in values if is_unknown(value) for one in reasons(value) if one.startswith("$(")]
+    if not printed:
+        return str(len(values))
+    known = [shell.output_of(f"{one[2:-1]} | wc -l") for one in printed]
+    others = len(values) - len(printed)
+    return known[0] if any(map(reasons, known)) else str(sum(map(int, known)) + others)
 
 
 def _all(values: Sequence[str], how: str, fields: _Fields, quoted: bool) -> None:
