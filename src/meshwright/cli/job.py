@@ -176,7 +176,10 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     from msgspec.structs import replace
 
     from ..jobs.job import on_whole_nodes
+    from ..plan.analytic.by_stage import memory_of_stages
+    from ..plan.analytic.price import machine_of
     from ..plan.clusters.machines import node
+    from ..plan.model_facts import model_facts
     from ..plan.search.explore import price_all, study_of
     from ..report.job import better_than, show_job
 
@@ -210,8 +213,6 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     setting = setting if given.layout is None else others
     if given.emit:
         emit(given, setting, chosen.layout, model=job.model_name or "")
-    from ..plan.analytic.by_stage import memory_of_stages
-
     stages = memory_of_stages(setting, row.layout, job.stages if given.layout is None else ())
     training = training_asked(given, setting, row.predicted)
     if given.as_json:
@@ -219,9 +220,6 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         more |= {"would_fit": [one.candidate for one in fitting]} if fitting else {}
         print_about(setting, _answer(job, today, row, rows, faster) | more)
     else:
-        from ..plan.analytic.price import machine_of
-        from ..plan.model_facts import model_facts
-
         memory_bytes = float(machine_of(setting).memory_bytes)
         show_job(
             console, job, row, faster, memory_bytes, stages, model_facts(setting),

@@ -116,7 +116,7 @@ def mapping_method(owner: dict[str, Any], name: str, args: list[Any], text: str)
     return (owner.pop if name == "pop" else owner.get)(key, default)
 
 
-def spread(value: Any, text: str) -> dict[str, Any]:
+def spread_fields(value: Any, text: str) -> dict[str, Any]:
     """Return what `**value` stands for: the fields that are known, else further ones under "**"."""
     known = value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
     return dict(known) if known or isinstance(value, dict) else {"**": Opaque(text)}

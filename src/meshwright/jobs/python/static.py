@@ -24,7 +24,7 @@ from .calls import (
     list_method,
     mapping_method,
     method,
-    spread,
+    spread_fields,
     starred_values,
     text_method,
     variable,
@@ -328,7 +328,7 @@ class PythonModule:
         for key, value in zip(node.keys, node.values, strict=True):
             inner = self.value(value, names)
             if key is None:
-                found |= (further := spread(inner, _text(value)))
+                found |= (further := spread_fields(inner, _text(value)))
                 if isinstance(further.get("**"), Opaque) and (before := sorted(found.keys() - further.keys())):
                     self.walk.assume(f"{self.where}: **{_text(value)} sets none of {', '.join(before)}")
             else:
@@ -356,7 +356,7 @@ class PythonModule:
         for keyword in node.keywords:
             value = self.value(keyword.value, names)
             if keyword.arg is None:
-                found |= spread(value, _text(keyword.value))
+                found |= spread_fields(value, _text(keyword.value))
             else:
                 found[keyword.arg] = value
         return found
@@ -389,7 +389,7 @@ class PythonModule:
         if name in COPIES and args:
             return copy.deepcopy(args[-1])
         if name == "dict":
-            return (spread(args[0], _text(node)) if args else {}) | keywords
+            return (spread_fields(args[0], _text(node)) if args else {}) | keywords
         if name == "isinstance" and len(args) == 2 and (told := is_of(args[0], _text(node.args[1]))) is not None:
             return told
         if isinstance(node.func, ast.Subscript) and (registered := self._registered(node.func, names)) is not None:
