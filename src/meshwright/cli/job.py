@@ -150,13 +150,14 @@ def _cluster(job: "Job", asked: str | None, catalogue: "Catalogue") -> str:
     if asked is not None:
         return asked
     expected = "--cluster: expected a node type of the catalogue or a file"
+    known = "; ".join([_so_far(job), *job.notes])
     if job.machines is None:
-        raise InputError(f"{expected}, such as --cluster dgx-h100{_so_far(job)}")
+        raise InputError(f"{expected}, such as --cluster dgx-h100{known}")
     try:
         found = catalogue.node_key(job.machines)
     except InputError as error:
         raise InputError(
-            f"{expected}: {job.files[0]} says of its machines {job.machines} alone; {error}{_so_far(job)}"
+            f"{expected}: {job.files[0]} says of its machines {job.machines} alone; {error}{known}"
         ) from None
     say(f"note: --cluster {found}, since {job.files[0]} runs on {job.machines}", err=True)
     return found

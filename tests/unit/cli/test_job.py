@@ -42,6 +42,18 @@ def test_nodes_of_which_a_job_fills_a_part_are_said_to_be_priced_full(tmp_path, 
     assert (f"{each} ranks on each node: priced with 8, on all GPUs of each dgx-h100" in text) == said
 
 
+def test_what_is_noted_of_a_job_is_told_where_its_cluster_is_asked_for(tmp_path, capsys):
+    script = tmp_path / "go.sh"
+    head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n#SBATCH --ntasks-per-node=1\n"
+    flags = "--per_device_train_batch_size 1 --model_name_or_path gpt2-xl --block_size 512 --bf16"
+    script.write_text(f"{head}srun torchrun --nnodes 2 --nproc_per_node 2 run_clm.py {flags} --ddp_timeout 100\n")
+
+    text = answer(capsys, "plan", "--job", str(script), code=2).err
+
+    assert "--cluster: expected" in text
+    assert "; 12 of 16 GPUs (" in text
+
+
 MEGATRON = ("plan", "--job", str(CASES / "megatron_llama_13b.sh"), "--cluster", "dgx-h100")
 
 
