@@ -5,6 +5,8 @@ import msgspec
 from ..workload.architecture import Architecture
 from .model_choice import OwnModel
 
+BY_LAYOUT = "say the layout with --layout in place of --job"  # of files that are not read
+
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the command line; each takes precedence over the files and is said."""

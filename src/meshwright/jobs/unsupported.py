@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .options import BY_LAYOUT
 from .signs import (
     LEVANTER,
     is_foundry,
@@ -18,7 +19,7 @@ from .signs import (
     is_torchtune,
 )
 
-HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings that it makes"
+HINT = f"{BY_LAYOUT}, or give the DeepSpeed or Megatron settings that it makes"
 
 
 # programs of trainers that are not read, by what their name or one of their flags has

@@ -42,6 +42,17 @@ def test_nodes_of_which_a_job_fills_a_part_are_said_to_be_priced_full(tmp_path, 
     assert (f"{each} ranks on each node: priced with 8, on all GPUs of each dgx-h100" in text) == said
 
 
+def test_the_way_round_a_trainer_that_is_not_read_is_one_that_prices(tmp_path, capsys):
+    script = tmp_path / "go.sh"
+    script.write_text("python -m verl.trainer.main_ppo trainer.nnodes=2 trainer.n_gpus_per_node=8\n")
+
+    refused = answer(capsys, "plan", "--job", str(script), "--cluster", "dgx-h100", code=2).err
+    priced = answer(capsys, *SMALL, "--layout", "tp=2,dp=8,mbs=1").out
+
+    assert "say the layout with --layout in place of --job" in refused
+    assert "step time" in priced
+
+
 def test_what_is_noted_of_a_job_is_told_where_its_cluster_is_asked_for(tmp_path, capsys):
     script = tmp_path / "go.sh"
     head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n#SBATCH --ntasks-per-node=1\n"

@@ -7,7 +7,7 @@ from ..draft import Draft
 from ..job import DEEPSPEED_INSIDE, Job
 from ..keys import Keys
 from ..objectives import named_program, read_objective
-from ..options import JobOptions
+from ..options import BY_LAYOUT, JobOptions
 from ..outside import each_once
 from ..savings import dtype_of
 from ..sources import Sources
@@ -132,7 +132,7 @@ def _model(draft: Draft, keys: Keys) -> None:
 def _mesh(draft: Draft, keys: Keys) -> None:
     """Set the degrees of an Accelerate parallelism_config, or DeepSpeed's tensor and sequence parallelism."""
     if doubt := keys.doubtful("accelerate.parallelism_config"):
-        raise draft.refused(f"{doubt}: its degrees are known only where the job runs: say them with --layout")
+        raise draft.refused(f"{doubt}: its degrees are known only where the job runs: {BY_LAYOUT}")
     prefix = "accelerate.parallelism_config.parallelism_config_"
     short = "accelerate.parallelism_config."
     draft.degree("tp", keys, f"{prefix}tp_size", f"{short}tp_size", "deepspeed.tensor_parallel.autotp_size", default=1)

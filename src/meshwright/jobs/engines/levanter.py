@@ -13,7 +13,7 @@ from ..keys import Keys
 from ..launch import flags_of, named_by
 from ..models import vocabulary_of
 from ..optimizers import read_optimizer
-from ..options import JobOptions
+from ..options import BY_LAYOUT, JobOptions
 from ..sources import Sources, plain_value
 from .megatron import world_of
 
@@ -50,10 +50,10 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.note("Levanter: priced as MaxText, which is JAX too")
     if sources.launch is not None:
         if not TRAINS.search(sources.launch.program):
-            raise draft.refused(f"{sources.launch.program} of Levanter is not read: say the layout with --layout")
+            raise draft.refused(f"{sources.launch.program} of Levanter is not read: {BY_LAYOUT}")
         world_of(sources.launch, draft)
     if named := next((key for key in keys.values if key.startswith("trainer.mesh.")), None):
-        raise draft.refused(f"{keys.told(named)}: a mesh of named axes is not read: say the layout with --layout")
+        raise draft.refused(f"{keys.told(named)}: a mesh of named axes is not read: {BY_LAYOUT}")
     for name in ("pp", "cp"):
         draft.put(name, 1, f"{name} 1")
     _axes(draft, keys)

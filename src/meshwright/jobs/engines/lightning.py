@@ -17,7 +17,7 @@ from ..job import Job
 from ..keys import Keys
 from ..launch import flags_of
 from ..optimizers import read_optimizer
-from ..options import JobOptions
+from ..options import BY_LAYOUT, JobOptions
 from ..savings import HALF
 from ..sources import Sources, plain_value
 from .megatron import world_of
@@ -128,7 +128,7 @@ def _sharded(draft: Draft, keys: Keys, named: str) -> None:
         draft.zero(0)
         return
     if plain not in {"fsdp", "fsdp_cpu_offload"}:
-        raise draft.refused(f"strategy {named}: expected FSDP, DDP or DeepSpeed: say the layout with --layout")
+        raise draft.refused(f"strategy {named}: expected FSDP, DDP or DeepSpeed: {BY_LAYOUT}")
     draft.note("Lightning runs PyTorch's FSDP: read as FSDP")
     draft.version = "FSDP 1"
     kind = (keys.word(f"{STRATEGY}.sharding_strategy") or "FULL_SHARD").upper()
@@ -136,7 +136,7 @@ def _sharded(draft: Draft, keys: Keys, named: str) -> None:
         raise draft.refused(f"sharding_strategy {kind}: expected one of {', '.join(SHARDING)}")
     draft.switches["zero"] = SHARDING[kind]
     if "HYBRID" in kind and keys.raw(f"{STRATEGY}.device_mesh") is not None:
-        raise draft.refused(f"{keys.told(f'{STRATEGY}.device_mesh')}: is not read: say the layout with --layout")
+        raise draft.refused(f"{keys.told(f'{STRATEGY}.device_mesh')}: is not read: {BY_LAYOUT}")
     if "HYBRID" in kind:
         draft.copies_by_node(kind)
     if plain == "fsdp_cpu_offload" or keys.switch(f"{STRATEGY}.cpu_offload", default=False):

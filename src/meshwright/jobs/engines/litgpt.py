@@ -13,7 +13,7 @@ from ..job import Job
 from ..keys import Keys, as_whole
 from ..launch import Launch, flags_of
 from ..optimizers import momentum_of, read_optimizer
-from ..options import JobOptions
+from ..options import BY_LAYOUT, JobOptions
 from ..sources import Sources, named_arguments, plain_value
 
 HARMLESS = (
@@ -55,7 +55,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.note("LitGPT shards with Fabric's FSDP: read as FSDP")
     method = method or _method_of(keys, draft)
     if method not in BATCHES:
-        raise draft.refused(f"LitGPT's {method} is not read: say the layout with --layout")
+        raise draft.refused(f"LitGPT's {method} is not read: {BY_LAYOUT}")
     for name in ("tp", "pp", "cp"):
         draft.put(name, 1, f"{name} 1")
     if doubt := keys.doubtful("num_nodes", "precision", "quantize", "lora_r"):

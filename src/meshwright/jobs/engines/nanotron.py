@@ -12,7 +12,7 @@ from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..optimizers import read_optimizer
-from ..options import JobOptions
+from ..options import BY_LAYOUT, JobOptions
 from ..sources import Sources
 from .megatron import world_of
 
@@ -45,7 +45,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.stack = "nanotron"
     draft.note("nanotron: other layouts are looked for among Megatron's")
     if (keys.whole("parallelism.expert_parallel_size") or 1) > 1 or "model.model_config.moe_config" in _heads(keys):
-        raise draft.refused("experts of nanotron are not read: say the layout with --layout")
+        raise draft.refused(f"experts of nanotron are not read: {BY_LAYOUT}")
     if sources.launch is not None:
         world_of(sources.launch, draft)
     for name, key in (("tp", "tp"), ("pp", "pp"), ("dp", "dp"), ("cp", "context_parallel_size")):

@@ -15,7 +15,7 @@ from ..hosts import chosen_hosts, even_slots, hostfile_text, read_hosts, slots_o
 from ..job import Job
 from ..keys import Keys, dotted_keys
 from ..optimizers import momentum_of, read_optimizer
-from ..options import JobOptions
+from ..options import BY_LAYOUT, JobOptions
 from ..sources import Sources
 from .megatron import world_of
 
@@ -45,7 +45,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft = Draft("deepspeed", sources.names, question)
     draft.note("GPT-NeoX: Megatron's model with DeepSpeed's ZeRO stage")
     if (keys.whole("moe_num_experts", "num_experts") or 1) > 1:
-        raise draft.refused("experts of GPT-NeoX are not read: say the layout with --layout")
+        raise draft.refused(f"experts of GPT-NeoX are not read: {BY_LAYOUT}")
     _world(draft, keys, sources)
     draft.degree("tp", keys, "model_parallel_size", default=1)
     draft.degree("cp", keys, "context_parallel_size", default=1)

@@ -13,7 +13,7 @@ from ..job import Job
 from ..keys import Keys
 from ..launch import named_by
 from ..optimizers import momentum_of, read_optimizer, take_early
-from ..options import JobOptions
+from ..options import BY_LAYOUT, JobOptions
 from ..sources import Sources
 from .megatron import world_of
 
@@ -41,7 +41,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     name = recipe.rpartition("/")[2].removesuffix(".py")
     loss = keys.word("loss._component_") or ""
     if (name and not recipe.endswith(".py") and not RECIPES.fullmatch(name)) or "rlhf" in loss:
-        raise draft.refused(f"torchtune's {name if name else loss} is not read: say the layout with --layout")
+        raise draft.refused(f"torchtune's {name if name else loss} is not read: {BY_LAYOUT}")
     if sources.launch is not None:
         world_of(sources.launch, draft)
     alone = name.endswith("_single_device")
