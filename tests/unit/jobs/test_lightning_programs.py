@@ -115,6 +115,20 @@ def test_what_only_the_running_program_knows_is_asked_for_and_no_default(tmp_pat
         job(tmp_path, {"own.py": program('"ddp"', (before, after))})
 
 
+@pytest.mark.parametrize(
+    ("strategy", "more"),
+    [
+        ('"fsdp"', "plugins=[MixedPrecision('bf16-mixed', 'cuda')]"),
+        ("FSDPStrategy(mixed_precision=MixedPrecision())", ""),
+    ],
+)
+def test_a_plugin_that_sets_the_precision_is_no_single_precision(tmp_path, strategy, more):
+    text = program(strategy, ('precision="bf16-mixed", ', ""), ("max_steps=9", more or "max_steps=9"))
+
+    with pytest.raises(InputError, match="sets the precision, which is not read: say it with --precision"):
+        job(tmp_path, {"own.py": text})
+
+
 def test_a_batch_that_no_call_says_is_asked_for(tmp_path):
     found = job(tmp_path, {"own.py": program('"ddp"', ("batch_size=ROWS", "batch_size=self.rows_of_pass"))})
 

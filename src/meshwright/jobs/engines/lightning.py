@@ -46,6 +46,8 @@ MODELS = ("model_name_or_path", "pretrained_model_name_or_path", "model_name", "
 AGAIN = ("gradient_checkpointing", "activation_checkpointing", "use_gradient_checkpointing")
 RANKS = ("lora_r", "lora_rank")
 STRATEGY = "trainer.strategy"
+# plugins that may set the precision in place of the trainer's own word
+OF_PRECISION = ("trainer.plugins", f"{STRATEGY}.mixed_precision", f"{STRATEGY}.precision_plugin")
 MESH = "ModelParallelStrategy"
 # what a price hangs on, and a program may leave to where it runs
 ASKED = ("trainer.precision", f"{STRATEGY}.sharding_strategy", f"{STRATEGY}.cpu_offload")
@@ -238,6 +240,9 @@ def _classes(draft: Draft, keys: Keys) -> None:
 
 def _precision(draft: Draft, keys: Keys) -> None:
     """Set the types of what is computed, and of the weights where they are in half precision too."""
+    other = [key for key in OF_PRECISION if re.search(r"precision", str(keys.values.get(key, "")), re.IGNORECASE)]
+    if other and keys.word("trainer.precision") is None and draft.question.precision is None:
+        raise draft.refused(f"{other[0]} sets the precision, which is not read: say it with --precision")
     named = (keys.word("trainer.precision") or "32-true").lower()
     if named not in PRECISIONS:
         raise draft.refused(f"{keys.told('trainer.precision')}: expected one of {', '.join(PRECISIONS)}")
