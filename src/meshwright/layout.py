@@ -7,7 +7,7 @@ import msgspec
 
 from .errors import InputError
 from .files import convert
-from .layout_names import is_key, key_hint, own_values, pairs_of
+from .layout_names import OF_PAPERS, is_key, key_hint, own_values, pairs_of
 from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 from .units import counted
@@ -144,7 +144,8 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """
         given: dict[str, str] = {}
         known = cls.__struct_fields__
-        for name, value in pairs_of(text):
+        for said, value in pairs_of(text):
+            name = OF_PAPERS.get(said, said.lower() if said.lower() in known else said)
             if not value or not (name in known or is_key(name)):
                 part = f"{name}={value}" if value else name
                 raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({key_hint(name, known)})")

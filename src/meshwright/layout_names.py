@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from .errors import InputError, nearest
 
-DEGREE = re.compile(r"(?i)(?<![a-wyz])(tp|pp|dp|cp|ep|etp|vpp|mbs|fsdp|zero)[\s=:_-]*(\d{1,5})(?!\d)")
+DEGREE = re.compile(r"(?i)(?<![a-wyz])(tp|pp|dp|cp|ep|etp|vpp|vp|mbs|fsdp|zero)[\s=:_-]*(\d{1,5})(?!\d)")
 
 SAME = {  # names that mean what one key means, without marks between words
     "tp": (
@@ -82,8 +82,10 @@ UNNAMED = {  # what is no one key
         ("numlayerspervirtualpipelinestage", "layerspervirtualpipelinestage", "layersperstage"),
         "say vpp, the stages of a pipeline rank: layers / pp / layers of a stage",
     ),
+    "b": "mbs=N says the sequences of a micro-batch, --global-batch N those of a step",
     **dict.fromkeys(("ulysses", "ulyssesdegree", "ulyssessize", "ulyssessequenceparallelsize"), ULYSSES),
 }
+OF_PAPERS = {"t": "tp", "p": "pp", "d": "dp", "v": "vpp"}  # arXiv 2104.04473, section 3; its b is a key of nothing
 NEAR = 0.85  # of two names, from which on one is taken for a slip of the other
 OWN_NAME = {name: key for key, names in SAME.items() for name in names}
 

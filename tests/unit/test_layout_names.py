@@ -27,6 +27,9 @@ from meshwright.plan.analytic.conditions import parse_conditions
         ("dp = 8; mbs = 2;", "dp=8,mbs=2"),
         ("TP4 PP2 DP8", "tp=4,pp=2,dp=8"),
         ("tp2-dp4", "tp=2,dp=4"),
+        ("TP2/PP2/VP4/DP8", "tp=2,pp=2,vpp=4,dp=8"),
+        ("t=8,p=2,d=4,v=3", "tp=8,pp=2,dp=4,vpp=3"),
+        ("TP=2,Dp=4,ZeRO=1", "tp=2,dp=4,zero=1"),
     ],
 )
 def test_names_of_other_engines_are_read_as_what_they_are(theirs, ours):
@@ -46,6 +49,7 @@ def test_shards_of_torchtitan_take_the_ranks_that_are_left():
         ("tp=2,tp_size=4", "tp is given twice, once as tp_size"),
         ("dp_shard=many", "dp_shard=many: expected a whole number"),
         ("dp_replicate=-1", "expected the copies as a number"),
+        ("t=2,d=4,b=16", "mbs=N says the sequences of a micro-batch"),
         ("dq=2", "expected KEY=VALUE with a known key"),
         ("zero=true,dp=2", "zero: Expected `int`, got `str`"),
         ("local_batch_size=8,pp=2", "local_batch_size: a pipeline cuts it into micro-batches; expected mbs"),

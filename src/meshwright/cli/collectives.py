@@ -32,7 +32,7 @@ from .amounts import CollectiveName
 from .collectives_nccl import price_like
 from .collectives_trips import round_trips
 from .help_format import Brief, Listing
-from .named_cluster import named_cluster, unknown_latencies
+from .named_cluster import named_cluster, unjoined_notes, unknown_latencies
 from .prose import say
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -384,6 +384,8 @@ def _network(
         found = named_cluster(cluster, ranks)
         for what in unknown_latencies(found) if latency_s is None else ():
             say(f"note: the latency of the {what} is not known: counted as 0 (--alpha gives one)", err=True)
+        for note in unjoined_notes(found):
+            say(f"note: {note}", err=True)
         if not found.groups:
             return network_of(found, ranks, latency_s=latency_s)
         return TopologyNetwork(NodesTopology(found, ranks), latency_s)

@@ -31,3 +31,14 @@ def unknown_latencies(cluster: Cluster) -> list[str]:
     inside = [g.type for g in cluster.groups if g.gpus > 1 and g.gpu_latency_s is None]
     outside = [g.type for g in cluster.groups if cluster.num_nodes > g.scale_up_nodes and g.nic_latency_s is None]
     return [*(f"GPUs' links of {name}" for name in inside), *(f"NICs of {name}" for name in outside)]
+
+
+def unjoined_notes(cluster: Cluster) -> list[str]:
+    """Return what is to be said of nodes that have pairs of GPUs without a link: ranks are not laid along the links."""
+    found = []
+    for group in cluster.groups:
+        pairs = group.gpus * (group.gpus - 1) // 2
+        if group.mesh and len(group.mesh) < pairs and group.meets_through_host:
+            apart = f"{pairs - len(group.mesh)} of the {pairs} pairs of GPUs of {group.type} have no link of their own"
+            found.append(f"{apart}: they meet over PCIe. Ranks lie as GPUs are numbered; NCCL lays rings along the links")
+    return found

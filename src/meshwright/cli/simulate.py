@@ -24,7 +24,7 @@ from ..units import (
 )
 from .amounts import PART, CollectiveName
 from .help_format import Brief
-from .named_cluster import named_cluster
+from .named_cluster import named_cluster, unjoined_notes
 from .options import JobQuestion, SimulateOptions
 from .plan_output import optional
 from .precision import precision_option
@@ -328,6 +328,8 @@ def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
     cluster = _cluster(options, options.ranks)
     if cluster.groups:
         ranks = options.ranks or cluster.num_gpus
+        for note in unjoined_notes(cluster):
+            say(f"note: {note}", err=True)
         return NodesTopology(cluster, ranks, routing=options.routing, seed=options.seed), cluster.groups[0].gpus
     if options.routing is not None:
         raise InputError(f"--routing: {cluster.name} lists its links; messages take the way with the fewest")

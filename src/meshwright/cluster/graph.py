@@ -141,6 +141,11 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return self.node_bandwidth_bytes_per_s if self.nic_kind == "ici" else self.host_bandwidth_bytes_per_s
 
     @property
+    def meets_through_host(self) -> bool:
+        """Whether GPUs of a node that no link joins reach each other over their PCIe links."""
+        return self.nic_kind != "ici" and self.host_bandwidth_bytes_per_s is not None
+
+    @property
     def scale_up_gpus(self) -> int:
         """GPUs that reach each other over their own links."""
         return self.gpus * min(self.scale_up_nodes, self.count)

@@ -2,7 +2,8 @@
 
 The way of a message between GPUs of one node: out of the one over its links and into the other. Between nodes: out of
 the GPU to its NIC, through the fabric, from the NIC of the receiver into the GPU. Where a mesh joins two GPUs of a node
-by no link of their own, the message takes the way between nodes.
+by no link of their own, the message goes through the host, over the PCIe link of each; between chips whose links are
+their network too (TPUs) it takes the way between nodes.
 """
 
 from collections.abc import Callable
@@ -70,7 +71,11 @@ class NodesTopology:
         meshed = np.flatnonzero(inside & ~self._switched[src])
         pair = self._pair_of(src[meshed], dst[meshed])
         table[meshed, 0] = pair
-        across = np.concatenate([np.flatnonzero(~inside), meshed[pair == NOWHERE]])
+        apart = meshed[pair == NOWHERE]
+        hosted = apart[self._hosted[src[apart]]]
+        table[hosted, 0] = self._host_out + src[hosted]
+        table[hosted, 1] = self._host_in + dst[hosted]
+        across = np.concatenate([np.flatnonzero(~inside), apart[~self._hosted[src[apart]]]])
         if not len(across):
             return packed(table, self._latency_s)
         nic = self._nic
@@ -103,6 +108,7 @@ class NodesTopology:
         half = None if latency is None else latency / 2  # a way between two GPUs has two such links
         self._out = self._links.add(values, half, lambda i: f"{self._gpu(i)}>node{self.domain_of[i]}/NVSwitch")
         self._in = self._links.add(values, half, lambda i: f"node{self.domain_of[i]}/NVSwitch>{self._gpu(i)}")
+        self._hosted = np.array([g.meets_through_host for g in groups])[group]
         host = np.array([g.nic_path_bytes_per_s or np.inf for g in groups])[group]
         self._host_out = self._links.add(host, None, lambda i: f"{self._gpu(i)}>host")
         self._host_in = self._links.add(host, None, lambda i: f"host>{self._gpu(i)}")

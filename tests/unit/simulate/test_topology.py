@@ -152,7 +152,21 @@ def test_a_mesh_joins_only_the_pairs_that_it_has():
     near, far = names_of_ways(topology, [0, 0], [1, 5])
 
     assert near == ["node0/GPU0>node0/GPU1"]
-    assert far[0] == "node0/GPU0>host"
+    assert far == ["node0/GPU0>host", "host>node0/GPU5"]
+
+
+def test_a_ring_through_nodes_of_an_open_mesh_is_as_slow_as_their_nics_and_no_slower():
+    topology = NodesTopology(catalogue_cluster(load_catalogue(), "dgx-1-v100", nodes=2), 16)
+    ring = np.arange(16)
+    ways = names_of_ways(topology, ring, np.roll(ring, -1))
+
+    through_nics = [i for i, way in enumerate(ways) if any("NIC" in link for link in way)]
+
+    assert through_nics == [7, 15]  # from the last GPU of each node to the first of the other
+
+
+def test_chips_whose_links_are_their_network_meet_over_it():
+    assert not catalogue_cluster(load_catalogue(), "tpu-v4", gpus=8).groups[0].meets_through_host
 
 
 def test_an_nvl72_domain_spans_nodes():
