@@ -1,7 +1,16 @@
 """The cluster that `--cluster` names: a file, or nodes of the catalogue."""
 
+from typing import TYPE_CHECKING
+
+import msgspec
+
 from ..cluster.graph import Cluster
 from ..errors import InputError
+from .options import PlanOptions
+from .prose import say
+
+if TYPE_CHECKING:
+    from ..hardware import Catalogue
 
 
 def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **changes: float) -> Cluster:
@@ -13,17 +22,33 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     from ..cluster.builders import catalogue_cluster
     from ..cluster.wire import names_file, read_cluster
     from ..hardware import load_catalogue
-    from ..hardware.cards import gpus_told, with_cards
+    from ..hardware.cards import gpus_told, machine_meant, with_cards
 
     if names_file(name):
         if changes or fabric != "flat":
             raise InputError(f"{name}: says itself what its fabric is; expected no --fabric or change of it")
         return read_cluster(name)
+    name, gpus, told = machine_meant(load_catalogue(), name, gpus)
+    if told:
+        say(f"note: {told}", err=True)
     catalogue = with_cards(load_catalogue(), name)
     gpus = gpus or gpus_told(load_catalogue(), name)
     per_node = round(catalogue.listed_node(name).gpus.number)
     rounded = None if gpus is None else gpus if gpus < per_node else -(-gpus // per_node) * per_node
     return catalogue_cluster(catalogue, name, gpus=rounded, fabric=fabric, **changes)  # type: ignore[arg-type]
+
+
+def with_machine_meant(given: PlanOptions, catalogue: "Catalogue") -> PlanOptions:
+    """Return the options of a plan with the machine that the name of their cluster means, and say what it was."""
+    from ..cluster.wire import names_file
+    from ..hardware.cards import machine_meant
+
+    if given.cluster is None or names_file(given.cluster):
+        return given
+    meant = machine_meant(catalogue, given.cluster, given.gpus)
+    if meant.told:
+        say(f"note: {meant.told}", err=True)
+    return msgspec.structs.replace(given, cluster=meant.name, gpus=meant.gpus)
 
 
 def unknown_latencies(cluster: Cluster) -> list[str]:

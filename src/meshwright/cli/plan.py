@@ -14,6 +14,7 @@ from .amounts import DAYS, SCALING, SHARE
 from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import ADAMWS, check_emit, check_engine, emit, plan_job, runnable_on
+from .named_cluster import with_machine_meant
 from .options import PlanOptions
 from .plan_envelope import all_tokens, arithmetic
 from .plan_here import names_this_machine, plan_here
@@ -124,6 +125,7 @@ def command(**typed: Any) -> int:
     if here:
         return plan_here(given, console(stderr=given.as_json))
     catalogue = load_catalogue(*given.hardware)
+    given = with_machine_meant(given, catalogue)
     shown = console(stderr=given.as_json or (given.emit is not None and given.emit_to is None))
     own = calibration_of(given.calibrate, given.save, given.stack, catalogue, shown)
     if own is not None:

@@ -68,6 +68,9 @@ def _nodes(given: PlanOptions, catalogue: "Catalogue") -> tuple["NodeGroup", lis
         "intra_bytes_per_s": optional(parse_rate, given.intra, "--intra"),
         "inter_bytes_per_s": optional(parse_rate, given.inter, "--inter"),
     }
+    if given.mfu is not None and given.gpus is not None and (alone := _of_accelerator(given.cluster, catalogue)):
+        title = catalogue.accelerators[alone.gpu.model].title
+        return alone, [f"{given.cluster}: a GPU is one of {title}; what joins them is left out"]
     try:
         return node(cluster_by_name(catalogue, given.cluster, given.gpus, **rates)), []
     except InputError as error:
@@ -77,6 +80,18 @@ def _nodes(given: PlanOptions, catalogue: "Catalogue") -> tuple["NodeGroup", lis
         if given.gpus <= one.gpus or given.gpus % one.gpus:
             raise
         return msgspec.structs.replace(one, nics=0), [f"{error}: the links between nodes are left out"]
+
+
+def _of_accelerator(name: str, catalogue: "Catalogue") -> "NodeGroup | None":
+    """Return a node without its network of the accelerator that a name means, None where it means no single one."""
+    from ..hardware.catalogue import is_family
+    from ..plan.clusters.machines import cluster_by_name, node
+
+    exact, theirs = catalogue.driver_key(name), catalogue.nodes_with(name)
+    key = next((key for key in theirs if catalogue.nodes[key].accelerator == exact), None)
+    if key is None or (is_family(name, exact) and name.lower() != exact):  # one of several sizes of memory
+        return None
+    return msgspec.structs.replace(node(cluster_by_name(catalogue, key)), nics=0)
 
 
 def _scores_left_out(facts: "ModelFacts | None", question: "Question") -> list[str]:

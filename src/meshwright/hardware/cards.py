@@ -1,9 +1,11 @@
 """Machines that the catalogue does not list, told by their accelerators alone: "4xRTX4090", "8xH100", "64xH100"."""
 
 import re
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from ..errors import InputError
 from .catalogue import Catalogue, is_family
 from .figures import SourcedFigure
 from .kinds import NodeType
@@ -13,6 +15,39 @@ _CARDS = re.compile(
 )
 PER_MACHINE, MOST_CARDS = 8, 10  # of cards in a host, as is usual; and at most: Supermicro's SYS-420GP-TNR takes ten
 NO_NETWORK = "the network between such machines is not known; `plan --inter RATE` says it, such as 25Gbps"
+
+
+class MachineMeant(NamedTuple):
+    """A name of the catalogue or of cards, the number of GPUs, and what is to be said where another name was given."""
+
+    name: str
+    gpus: int | None
+    told: str = ""
+
+
+def machine_meant(catalogue: Catalogue, name: str, gpus: int | None) -> MachineMeant:
+    """Return what a name means that is no node type's: a cloud's slice, or an accelerator alone.
+
+    An accelerator means the one node type that has it, or with a number of GPUs that many cards in one machine. All
+    other names stay as they are. InputError for a slice beside another number of GPUs.
+    """
+    if (slice_ := catalogue.slice_of(name)) is not None:
+        key, chips = slice_[0], round(slice_[1])
+        if gpus not in {None, chips}:
+            raise InputError(f"{name!r} names a slice of {chips} chips, but {gpus} are asked for; expected {key}")
+        return MachineMeant(key, chips, f"{name} is {chips} chips of {key}")
+    theirs = catalogue.nodes_with(name)
+    if len(theirs) == 1:
+        node = catalogue.listed_node(theirs[0])
+        each = f"{round(node.gpus.number)} GPUs ({catalogue.accelerators[node.accelerator].title}) a node"
+        return MachineMeant(theirs[0], gpus, f"{name} is read as {theirs[0]}, the one node type that has it: {each}")
+    if gpus is None or (not theirs and catalogue.is_node(name)) or with_cards(catalogue, name) is not catalogue:
+        return MachineMeant(name, gpus)
+    key, cards = catalogue.driver_key(name), f"{gpus}x{name}"
+    whole = key is not None and catalogue.dies(key) == 1 and with_cards(catalogue, cards) is not catalogue
+    if not whole or gpus_told(catalogue, cards):  # of several machines a node type says what joins them
+        return MachineMeant(name, gpus)
+    return MachineMeant(cards, gpus, f"{name} is read as {cards}, all in one machine")
 
 
 def with_cards(catalogue: Catalogue, name: str) -> Catalogue:

@@ -27,7 +27,9 @@ KINDS: dict[str, Any] = {
     "nodes": NodeType,
     "fabrics": FabricType,
 }
-CLOUDS = frozenset({"aws", "gcp", "azure", "oci"})
+CLOUDS = {  # what each is called before a name of its own: "aws-p5.48xlarge"
+    "aws": ("aws", "amazon"), "gcp": ("gcp", "google", "gcloud"), "azure": ("azure",), "oci": ("oci", "oracle"),
+}  # fmt: skip
 YOUR_OWN = "--hardware FILE adds one (docs/hardware.md, Your own hardware)"
 USER_FILES = "MESHWRIGHT_HARDWARE"  # paths, separated like PATH
 
@@ -73,9 +75,9 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             return name
         plain = _plain(name)
         for key, node in self.nodes.items():
-            if plain in {_plain(key), *map(_plain, node.aliases)}:
+            if plain in _names(key, node):
                 return key
-        if theirs := [key for key, node in self.nodes.items() if plain in _families(node.accelerator)]:
+        if theirs := self.nodes_with(name):
             raise InputError(f"{name!r} is an accelerator: expected a node type that has it, of {', '.join(theirs)}")
         for key in self.nodes:
             if plain == _plain(_without_cloud(key)):
@@ -105,6 +107,18 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if not _like(name, told):
             told = f"`topo --catalogue nodes` lists them; {YOUR_OWN}"
         raise InputError(f"no node type {name!r} in the catalogue ({told})")
+
+    def is_node(self, name: str) -> bool:
+        """Return whether a name is that of a node type."""
+        plain = _plain(name)
+        return any(plain in _names(key, node) or plain == _plain(_without_cloud(key)) for key, node in self.nodes.items())
+
+    def nodes_with(self, accelerator: str) -> list[str]:
+        """Return the node types with an accelerator that is called so; none where a node type is called so too."""
+        plain = _plain(accelerator)
+        if any(plain in _names(key, node) for key, node in self.nodes.items()):
+            return []
+        return [key for key, node in self.nodes.items() if plain in _families(node.accelerator)]
 
     def _refuse_slice(self, name: str) -> None:
         """Raise InputError where a name is a cloud's of a slice, which tells the number of its chips."""
@@ -375,6 +389,13 @@ def _forms(name: str) -> list[str]:
 def _families(accelerator: str) -> set[str]:
     """Return what an accelerator is called alone, plainly: "a100-80g" is an A100 too."""
     return {_plain(accelerator), _plain(accelerator.partition("-")[0])}
+
+
+def _names(key: str, node: NodeType) -> set[str]:
+    """Return what a node type is called, plainly, also with its cloud before the cloud's own name for it."""
+    cloud = key.partition("-")[0]
+    before = CLOUDS.get(cloud, ())
+    return {_plain(key), *(_plain(first + alias) for alias in node.aliases for first in ("", *before))}
 
 
 def _without_cloud(key: str) -> str:

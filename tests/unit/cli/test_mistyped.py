@@ -44,8 +44,11 @@ def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
         (["--cluster", "H100x12"], "of that accelerator: dgx-h100, aws-p5"),
         (["--cluster", "8xA100"], "of that accelerator: dgx-a100"),
         (["--cluster", "8xV100"], "dgx-1-v100, aws-p3, oci-gpu3-8 (v100-16g); dgx-2"),
-        (["--cluster", "rtx3090"], "4xrtx-3090 is a machine of four"),
-        (["--cluster", "h100-96g"], "no node type of the catalogue has the accelerator h100-96g; --hardware FILE"),
+        (["--cluster", "rtx3090", "--gpus", "16"], "4xrtx-3090 is a machine of four"),
+        (
+            ["--cluster", "h100-96g", "--gpus", "16"],
+            "no node type of the catalogue has the accelerator h100-96g; --hardware FILE",
+        ),
         (["--cluster", "dgx-h100,dgx-a100-80g"], "expected one node type; `plan --compare` sets several side by side"),
         (["--cluster", "gb200-nvl36"], "did you mean gb200-nvl72?"),
         (["--latency", "10"], "--latency: '10': expected a latency with its unit, such as 5us or 300ns"),

@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
-from meshwright.hardware.cards import cards_assumed, gpus_told, with_cards
+from meshwright.hardware.cards import cards_assumed, gpus_told, machine_meant, with_cards
 from meshwright.plan.clusters.machines import cluster_by_name
 
 
@@ -102,3 +102,42 @@ def test_a_single_machine_tells_no_number_of_gpus_beside_its_own(catalogue):
 def test_a_number_of_cards_that_no_node_type_joins_is_a_number_of_gpus(catalogue):
     with pytest.raises(InputError, match="`--gpus 4` says how many"):
         cluster_by_name(catalogue, "4xMI300X", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "meant"),
+    [
+        ("rtx3090", 2, "2xrtx3090"), ("L40S", 1, "1xL40S"), ("h200", 8, "8xh200"), ("a100-40g", 8, "8xa100-40g"),
+        ("RTX A6000", 1, "1xRTX A6000"),
+    ],
+)  # fmt: skip
+def test_an_accelerator_and_a_number_of_gpus_are_a_machine_with_that_many_cards(catalogue, name, gpus, meant):
+    told = machine_meant(catalogue, name, gpus)
+
+    assert (told.name, told.gpus) == (meant, gpus)
+    assert f"{name} is read as {meant}" in told.told
+    assert with_cards(catalogue, meant) is not catalogue
+
+
+@pytest.mark.parametrize(("name", "key"), [("gaudi2", "gaudi2-8"), ("MI325X", "mi325x-8"), ("h800", "hgx-h800")])
+def test_an_accelerator_of_one_node_type_means_that_type_which_is_said(catalogue, name, key):
+    told = machine_meant(catalogue, name, 16)
+
+    assert (told.name, told.gpus) == (key, 16)
+    assert f"{key}, the one node type that has it: 8 GPUs" in told.told
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus"),
+    [("h100", 64), ("h100", None), ("rtx3090", None), ("a100", 8), ("mi250x", 8), ("dgx-h100", 8), ("8xh100", 8),
+     ("gh200", 1), ("p5.48xlarge", 8), ("nothing", 8)],
+)  # fmt: skip
+def test_a_name_that_leaves_the_machine_open_or_is_a_node_type_stays_as_it_is(catalogue, name, gpus):
+    assert machine_meant(catalogue, name, gpus) == (name, gpus, "")
+
+
+def test_a_slice_of_a_cloud_is_its_chips_and_no_other_number(catalogue):
+    assert machine_meant(catalogue, "v4-32", None)[:2] == ("tpu-v4", 16)
+    assert machine_meant(catalogue, "v6e-64", 64)[:2] == ("tpu-v6e", 64)
+    with pytest.raises(InputError, match="'v4-32' names a slice of 16 chips, but 32 are asked for; expected tpu-v4"):
+        machine_meant(catalogue, "v4-32", 32)

@@ -258,11 +258,23 @@ def test_a_name_that_is_of_no_single_accelerator_means_none(catalogue, name):
         ("b200-180gb-sxm-ib.8x", "dgx-b200"), ("a100-80gb-sxm-ib.8x", "dgx-a100-80g"), ("g7e.48xlarge", "aws-g7e"),
         ("BM.GPU.GB200-v3.4", "oci-gb200-v3"), ("ND40rs_v2", "azure-nd-v2"), ("g2-standard-96", "gcp-g2"),
         ("trn2u.48xlarge", "aws-trn2"), ("BM.GPU.B300.8", "oci-b300"), ("hgx-h100", "dgx-h100"),
-        ("p3.16xlarge", "aws-p3"),
+        ("p3.16xlarge", "aws-p3"), ("aws-p4d.24xlarge", "aws-p4d"), ("amazon trn1.32xlarge", "aws-trn1"),
+        ("gcp-a2-highgpu-8g", "gcp-a2-high"), ("azure-ND96asr_v4", "azure-nd-a100-v4"), ("OCI BM.GPU.H200.8", "oci-h200"),
     ],
 )  # fmt: skip
 def test_a_node_is_found_by_what_its_cloud_calls_it(catalogue, name, key):
     assert catalogue.node_key(name) == key
+
+
+def test_a_cloud_before_the_name_of_another_clouds_instance_is_no_node(catalogue):
+    with pytest.raises(InputError, match=r"no node type 'azure-p4d\.24xlarge'"):
+        catalogue.node_key("azure-p4d.24xlarge")
+
+
+def test_a_node_of_frontier_has_eight_dies_of_four_cards(catalogue):
+    node = catalogue.listed_node("frontier")
+
+    assert (node.accelerator, node.gpus.number, node.nics.number) == ("mi250x-gcd", 8, 4)
 
 
 @pytest.mark.parametrize(
