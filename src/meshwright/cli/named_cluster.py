@@ -65,5 +65,6 @@ def unjoined_notes(cluster: Cluster) -> list[str]:
         pairs = group.gpus * (group.gpus - 1) // 2
         if group.mesh and len(group.mesh) < pairs and group.meets_through_host:
             apart = f"{pairs - len(group.mesh)} of the {pairs} pairs of GPUs of {group.type} have no link of their own"
-            found.append(f"{apart}: they meet over PCIe. Ranks lie as GPUs are numbered; NCCL lays rings along the links")
+            rings = "ranks lie as GPUs are numbered, where NCCL lays rings along the links"
+            found.append(f"{apart} and meet over PCIe; {rings}")
     return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
     from ..hardware.cards import gpus_told
-    from ..plan.model_facts import sentence
+    from ..plan.model_facts import batch_read, sentence
     from ..plan.targets.envelope import GPUS_FOR_DAYS, envelope
     from ..report.planning import show_envelope
 
@@ -46,7 +46,8 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
         for line in [sentence(facts)] if facts else [f"assumed: {told}" for told in model.assumed] if model else []:
             console.print(line, highlight=False)
         show_envelope(console, result)
-        for note in [*unjoined, *_scores_left_out(facts, question)]:
+        batch = batch_read(question.global_batch, question.seq_len) if given.global_batch else ()
+        for note in [*unjoined, *batch, *_scores_left_out(facts, question)]:
             console.print(f"note: {note}", highlight=False)
     return 0
 

@@ -43,8 +43,8 @@ def machine_meant(catalogue: Catalogue, name: str, gpus: int | None) -> MachineM
         return MachineMeant(theirs[0], gpus, f"{name} is read as {theirs[0]}, the one node type that has it: {each}")
     if gpus is None or (not theirs and catalogue.is_node(name)) or with_cards(catalogue, name) is not catalogue:
         return MachineMeant(name, gpus)
-    key, cards = catalogue.driver_key(name), f"{gpus}x{name}"
-    whole = key is not None and catalogue.dies(key) == 1 and with_cards(catalogue, cards) is not catalogue
+    card, cards = catalogue.driver_key(name), f"{gpus}x{name}"
+    whole = card is not None and catalogue.dies(card) == 1 and with_cards(catalogue, cards) is not catalogue
     if not whole or gpus_told(catalogue, cards):  # of several machines a node type says what joins them
         return MachineMeant(name, gpus)
     return MachineMeant(cards, gpus, f"{name} is read as {cards}, all in one machine")

@@ -111,7 +111,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def is_node(self, name: str) -> bool:
         """Return whether a name is that of a node type."""
         plain = _plain(name)
-        return any(plain in _names(key, node) or plain == _plain(_without_cloud(key)) for key, node in self.nodes.items())
+        return any(plain in _names(key, node) | {_plain(_without_cloud(key))} for key, node in self.nodes.items())
 
     def nodes_with(self, accelerator: str) -> list[str]:
         """Return the node types with an accelerator that is called so; none where a node type is called so too."""

@@ -14,6 +14,8 @@ from .analytic.recipes import recipes
 
 LOW = frozenset(name for name, bytes_ in PRODUCT_BYTES.items() if bytes_ < 2)
 
+MOST_TOKENS = 2**27  # of a step of a published run: MiniMax-01 ends at 128 M (arXiv 2501.08313, section 4)
+
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The model of a plan, as `plan --json` carries it under `model`."""
@@ -31,7 +33,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def model_facts(setting: Setting) -> ModelFacts:
     """Return the facts of a setting's model."""
-    more = [*_passed_over(setting.ignored)]
+    more = [*_passed_over(setting.ignored), *batch_read(setting.global_batch, setting.seq_len)]
     more += [experts_spread(setting)] if setting.architecture.experts else []
     more += [low_precision(setting)] if setting.precision in LOW else []
     more += [single_precision(setting)] if setting.precision == "fp32" else []
@@ -51,6 +53,18 @@ def facts_of(model: Model, asked: int | None, seq_len: int) -> ModelFacts:
 
 def _passed_over(keys: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"passed over, and not understood: {key}" for key in keys)
+
+
+def batch_read(sequences: int, seq_len: int) -> tuple[str, ...]:
+    """Return how a batch is counted that no run has: tokens are easily given for sequences."""
+    tokens = sequences * seq_len
+    if tokens <= MOST_TOKENS:
+        return ()
+    told = (
+        f"--global-batch counts sequences: {sequences:,} of {seq_len:,} tokens are {tokens / 1e9:,.3g} billion tokens"
+    )
+    meant = f"; {sequences:,} tokens would be --global-batch {sequences // seq_len}" if sequences >= seq_len else ""
+    return (f"{told} a step, more than any published run takes (128 million){meant}",)
 
 
 def experts_spread(setting: Setting) -> str:

@@ -40,6 +40,7 @@ def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
     [
         (["--seq-len", "128K"], "'128K' is no whole number, such as 131072 or 128000"),
         (["--global-batch", "4M"], "such as 4194304 or 4000000 (sequences of one optimiser step)"),
+        (["--global-batch", "2M"], "; of tokens, give their number over --seq-len"),
         (["--precision", "fp9"], "did you mean fp8?"),
         (["--cluster", "H100x12"], "of that accelerator: dgx-h100, aws-p5"),
         (["--cluster", "8xA100"], "of that accelerator: dgx-a100"),

@@ -259,7 +259,8 @@ def test_a_name_that_is_of_no_single_accelerator_means_none(catalogue, name):
         ("BM.GPU.GB200-v3.4", "oci-gb200-v3"), ("ND40rs_v2", "azure-nd-v2"), ("g2-standard-96", "gcp-g2"),
         ("trn2u.48xlarge", "aws-trn2"), ("BM.GPU.B300.8", "oci-b300"), ("hgx-h100", "dgx-h100"),
         ("p3.16xlarge", "aws-p3"), ("aws-p4d.24xlarge", "aws-p4d"), ("amazon trn1.32xlarge", "aws-trn1"),
-        ("gcp-a2-highgpu-8g", "gcp-a2-high"), ("azure-ND96asr_v4", "azure-nd-a100-v4"), ("OCI BM.GPU.H200.8", "oci-h200"),
+        ("gcp-a2-highgpu-8g", "gcp-a2-high"), ("azure-ND96asr_v4", "azure-nd-a100-v4"),
+        ("OCI BM.GPU.H200.8", "oci-h200"),
     ],
 )  # fmt: skip
 def test_a_node_is_found_by_what_its_cloud_calls_it(catalogue, name, key):

@@ -150,3 +150,17 @@ def test_weights_that_transformers_allocates_for_nothing_are_said_and_not_counte
     assert model.parameters == pytest.approx(560.7e9, rel=1e-3)  # published: 560 B
     assert any("(741.1 B in all): not counted" in told for told in facts_about(model, 4096).assumed)
     assert not any("allocates" in told for told in facts_about(MIXTRAL.architecture, 4096).assumed)
+
+
+@pytest.mark.parametrize(("sequences", "seq_len"), [(2**21, 4096), (524_288, 1024)])
+def test_a_batch_in_tokens_in_place_of_sequences_is_said_with_the_sequences_that_it_would_be(sequences, seq_len):
+    said = model_facts(replace(MIXTRAL, global_batch=sequences, seq_len=seq_len)).assumed
+
+    assert any(text.endswith(f"{sequences:,} tokens would be --global-batch {sequences // seq_len}") for text in said)
+
+
+@pytest.mark.parametrize(("sequences", "seq_len"), [(15_360, 4096), (16_384, 8192), (128, 1_048_576)])
+def test_of_the_largest_batches_that_were_published_nothing_is_said(sequences, seq_len):
+    told = model_facts(replace(MIXTRAL, global_batch=sequences, seq_len=seq_len)).assumed
+
+    assert not any("counts sequences" in text for text in told)
