@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
 Number = float | NDArray[Any]  # of one layout, or of many
 SLACK = 0.02  # share by which plans let the slowest stage be slower if less crosses the cuts
 
+ROUNDING = 1e-9  # of sums whose order differs
+
 
 @dataclass(frozen=True)
 class ChainUnit:
@@ -48,13 +50,14 @@ class StageTarget:
 
     `links` has an entry for each cut: seconds of latency and seconds a byte; None between stages of one rank.
     `memory_bytes` is what a stage may take: a rank's memory over its number of stages; `in_flight` the micro-batches
-    that it holds at once.
+    that it holds at once; `several`: that ranks hold more than one stage each.
     """
 
     speeds: tuple[float, ...]
     links: tuple[tuple[float, float] | None, ...]
     memory_bytes: tuple[float, ...]
     in_flight: tuple[float, ...]
+    several: bool = False
 
     @classmethod
     def of(
@@ -78,6 +81,7 @@ class StageTarget:
             ),
             memory_bytes=tuple(math.inf if memory_bytes is None else memory_bytes[r] / held[r] for r in ranks),
             in_flight=stage_in_flight(grid),
+            several=max(held) > 1,
         )
 
 
@@ -115,7 +119,9 @@ class Cut:
 def best_cut(units: Sequence[ChainUnit], target: StageTarget, *, slack: float = 0.0) -> Cut:
     """Return the cut with the fastest slowest stage, and of those the one that sends the fewest bytes.
 
-    With `slack`, cuts whose slowest stage is slower by up to that share count as equally fast.
+    With `slack`, cuts whose slowest stage is slower by up to that share count as equally fast. Of several such the last
+    stages hold most, as fewer micro-batches wait there; but where ranks hold several stages it is the most even one,
+    with the least sum of squares of what stages take, since the sum of a rank's stages sets the pace.
     Raises InputError where there are more stages than units or no cut fits into memory.
     """
     stages, count = len(target.speeds), len(units)
@@ -129,16 +135,37 @@ def best_cut(units: Sequence[ChainUnit], target: StageTarget, *, slack: float = 
         raise InputError(_why_nothing_fits(units, target))
     limit = slowest * (1 + slack)
     within = [np.where(cost <= limit, sent, np.inf) for cost, sent in zip(costs, _bytes(units, target), strict=True)]
+    if target.several:
+        within = _squares(costs, within, limit)
     bounds = _trace(_dynamic(within, np.add), within, np.add)
     return Cut(bounds, cost_of(units, target, bounds))
 
 
-def layers_before(layers: Number, stages: Number, stage: Number, output: Number) -> Number:
+def _squares(costs: list[Floats], sent: list[Floats], limit: float) -> list[Floats]:
+    """Return for each stage [i, j]: the square of its cost, inf where it is part of no cut that sends the fewest bytes.
+
+    `sent` has the bytes of stages whose cost is within `limit`, inf of all others.
+    """
+    count, stages = len(costs[0]) - 1, len(costs)
+    fewest = _dynamic(sent, np.add)
+    onwards = _dynamic([each.T[::-1, ::-1] for each in reversed(sent)], np.add)[::-1]  # the stages from the last one on
+    found = []
+    for stage, (cost, each) in enumerate(zip(costs, sent, strict=True)):
+        before = fewest[stage - 1] if stage else np.where(np.arange(count + 1) == 0, 0.0, np.inf)
+        behind = onwards[stage + 1] if stage + 1 < stages else np.where(np.arange(count + 1) == 0, 0.0, np.inf)
+        whole = before[:, None] + each + behind[None, ::-1]
+        square = (cost / (limit or 1.0)) ** 2
+        found.append(np.where(whole <= fewest[-1][count] * (1 + ROUNDING), square, np.inf))
+    return found
+
+
+def layers_before(layers: Number, stages: Number, stage: Number, output: Number, *, vpp: Number = 1.0) -> Number:
     """Return how many layers come before a stage of `best_cut` where all layers cost the same and links are free.
 
     The closed form for one model or for arrays of many: `output` is what the output costs, in layers; the embedding
-    costs nothing. Of cuts that are equally fast within `SLACK`, whose last stages hold most: each takes what it may,
-    from the last one on, and leaves a unit to each stage before it.
+    costs nothing. `vpp`: the stages of a rank. Of cuts that are equally fast within `SLACK` it is the one whose last
+    stages hold most: each takes what it may, from the last one on, and leaves a unit to each stage before it. Where
+    ranks have several stages it is the most even one.
     """
     whole = np.floor(output)
     part = output - whole
@@ -147,8 +174,33 @@ def layers_before(layers: Number, stages: Number, stage: Number, output: Number)
     slowest = np.where((stages - 1.0) * whole >= layers, output, fewest + longer * part)
     limit = slowest * (1.0 + SLACK)
     behind = np.floor(limit - output) + np.floor(limit) * (stages - 1.0 - stage)
-    found = np.maximum(layers - behind, np.maximum(stage - 1.0, 0.0))
-    return np.where(stage <= 0, 0.0, np.where(stage >= stages, layers, np.minimum(found, layers)))
+    full = np.minimum(np.maximum(layers - behind, np.maximum(stage - 1.0, 0.0)), layers)
+    found = full
+    if np.any(np.asarray(vpp) > 1):
+        found = np.where(np.asarray(vpp) > 1, _evenly_before(layers, stages, stage, output, limit), full)
+    return np.where(stage <= 0, 0.0, np.where(stage >= stages, layers, found))
+
+
+def _evenly_before(layers: Number, stages: Number, stage: Number, output: Number, limit: Number) -> Number:
+    """Return how many layers come before a stage of the most even cut whose stages cost up to `limit` layers.
+
+    All stages but the last are as even as can be, the longer ones behind; the last has what makes the squares least.
+    """
+    others = np.maximum(stages - 1.0, 1.0)
+    least = np.maximum(layers - np.floor(limit) * others, 0.0)  # layers of the last stage: at least, and at most
+    most = np.clip(np.minimum(np.floor(limit - output), layers - np.maximum(stages - 2.0, 0.0)), least, layers)
+    level = np.floor((layers + output) / stages - output)
+    best: Number = np.inf
+    last: Number = least
+    for more in (2.0, 1.0, 0.0, -1.0):
+        tried = np.clip(level + more, least, most)
+        each, rest = np.divmod(layers - tried, others)
+        squares = (tried + output) ** 2 + others * each**2 + rest * (2.0 * each + 1.0)
+        better = squares < best * (1.0 - ROUNDING)
+        best, last = np.where(better, squares, best), np.where(better, tried, last)
+    each, rest = np.divmod(layers - last, others)
+    found: Number = each * stage + np.maximum(stage - (others - rest), 0.0)
+    return found
 
 
 def equal_cut(count: int, stages: int) -> Cut:
@@ -235,7 +287,8 @@ def _trace(best: list[Floats], costs: list[Floats], join: np.ufunc) -> tuple[int
     """Return the bounds that lead to the last entry of the last stage."""
     bounds = [len(best[-1]) - 1]
     for stage in range(len(costs) - 1, 0, -1):
-        bounds.append(int(np.argmin(join(best[stage - 1], costs[stage][:, bounds[-1]]))))
+        found = join(best[stage - 1], costs[stage][:, bounds[-1]])
+        bounds.append(int(np.argmax(found <= found.min() * (1 + ROUNDING))))  # of equal ones the longest last stage
     return (0, *reversed(bounds))
 
 

@@ -65,6 +65,28 @@ def test_of_equally_fast_cuts_the_one_that_sends_least_is_taken():
     assert best_cut(units, StageTarget.of(schedule("1f1b", 2, 1, 2), links=[(0, 0.01)] * 2)).bounds == (0, 2, 4)
 
 
+@pytest.mark.parametrize(("layers", "ranks", "virtual", "output"), [(48, 4, 3, 1.3), (64, 4, 4, 2.4), (30, 2, 5, 0.7)])
+def test_ranks_with_several_stages_share_equal_layers_as_evenly_as_the_slowest_stage_allows(
+    layers, ranks, virtual, output
+):
+    units = chain([0.0, *[1] * layers, output])
+    grid = schedule("interleaved", ranks, virtual, 2 * ranks)
+    cut = best_cut(units, StageTarget.of(grid))
+    stages = ranks * virtual
+
+    counts = [bound - 1 for bound in (1, *cut.bounds[1:-1], layers + 1)]
+    of_stage = [b - a for a, b in itertools.pairwise(counts)]
+    of_rank = [sum(of_stage[rank::ranks]) for rank in range(ranks)]
+    step_s, even_s = (
+        timed(grid, stage_times(units, StageTarget.of(grid), bounds)).step_s
+        for bounds in (cut.bounds, [0, *(1 + layers * s // stages for s in range(1, stages)), layers + 2])
+    )
+
+    assert max(of_stage[:-1]) - min(of_stage[:-1]) <= 1
+    assert max(of_rank[:-1]) - min(of_rank[:-1]) <= 1
+    assert step_s <= even_s
+
+
 def test_a_layer_five_times_heavier_gets_fewer_neighbours():
     units = chain([1, 1, 5, 1, 1, 1, 1, 1])
     grid = schedule("1f1b", 2, 1, 8)

@@ -137,7 +137,7 @@ def _chunks_at(model: ModelQuantities, grid: Grid, places: Array, output: Number
     chunk = np.arange(np.max(grid.vpp), dtype=float).reshape(-1, *(1,) * places.ndim)
     stage = places + chunk * grid.pp
     stage = np.where((chunk == 1) & is_folded(grid), stages - 1.0 - places, stage)
-    first, behind = (layers_before(model.layers, stages, stage + more, output) for more in (0.0, 1.0))
+    first, behind = (layers_before(model.layers, stages, stage + more, output, vpp=grid.vpp) for more in (0.0, 1.0))
     return np.asarray(first), np.where(chunk < grid.vpp, behind - first, 0.0)
 
 
@@ -146,7 +146,8 @@ def cut_layers(model: ModelQuantities, layout: Layout, output: Number | None) ->
     if output is None or layout.pp == 1:
         return ()
     stages, cost = layout.pp * layout.vpp, float(np.ravel(output)[0])
-    return tuple(int(n) for n in np.diff(layers_before(model.layers, stages, np.arange(stages + 1.0), cost)))
+    every = np.arange(stages + 1.0)
+    return tuple(int(n) for n in np.diff(layers_before(model.layers, stages, every, cost, vpp=layout.vpp)))
 
 
 class CutRank(NamedTuple):
@@ -255,13 +256,16 @@ def _cut_places(model: ModelQuantities, grid: Grid, output: Number) -> Array:
     stages that have none of these count as well, the longest among them.
     """
     stages, last = grid.pp * grid.vpp, grid.pp - 1.0
+    starts = partial(layers_before, model.layers, stages, output=output, vpp=grid.vpp)
     longest, of_last = (
-        layers_before(model.layers, stages, stages - 1.0, output)
-        - layers_before(model.layers, stages, np.maximum(stages - 2.0, 0.0), output),
-        model.layers - layers_before(model.layers, stages, stages - 1.0, output),
+        starts(stages - 1.0) - starts(np.maximum(stages - 2.0, 0.0)),
+        model.layers - starts(stages - 1.0),
     )
-    grows = np.ceil((longest * (stages - 1.0) - model.layers + of_last - 1.0) / np.maximum(longest - 1.0, 1.0))
-    grows = np.clip(np.where(longest > 1, grows, 1.0), 1.0, stages - 1.0)
+    spare = longest * (stages - 1.0) - model.layers + of_last  # layers that the stages before the last have fewer
+    grows = np.where(
+        grid.vpp > 1, spare, np.where(longest > 1, np.ceil((spare - 1.0) / np.maximum(longest - 1.0, 1.0)), 1.0)
+    )
+    grows = np.clip(grows, 1.0, stages - 1.0)
     at = _rank_of_stage(grid, grows)
     second = np.where(grid.schedule == ZERO_BUBBLE, np.maximum(last - 1.0, 0.0), np.minimum(1.0, last))
     few = [0.0 * stages, second, np.maximum(at - 1.0, 0.0), at]
@@ -274,7 +278,7 @@ def _behind_dense(model: ModelQuantities, grid: Grid, output: Number, grows: Num
     """Return the ranks of the first stage without leading dense layers, of the next, and of the first longest one."""
     stages = grid.pp * grid.vpp
     each = np.arange(1.0, np.max(stages)).reshape(-1, *(1,) * max(np.ndim(stages), 1))
-    starts = layers_before(model.layers, stages, each, output)
+    starts = layers_before(model.layers, stages, each, output, vpp=grid.vpp)
     behind = np.minimum(1.0 + np.sum(starts < model.leading, axis=0), stages - 1.0)
     few = (behind, np.minimum(behind + 1.0, stages - 1.0), np.maximum(behind, grows))
     return [_rank_of_stage(grid, stage) for stage in few]
