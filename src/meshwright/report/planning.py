@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..plan.gantt import side_by_side
-from ..plan.search.modes import ModePrice, fastest_mode
+from ..plan.search.modes import ModePrice, fastest_mode, without_slow_text
 from ..plan.search.reasons import waiting_text
 from ..plan.search.study import PricedLayout, Study, on_host_text
 from ..plan.search.that_fit import changes
@@ -337,7 +337,8 @@ def show_modes(console: Console, modes: Sequence[ModePrice]) -> None:
     best, sync = fastest_mode(modes), modes[0]
     ahead = "" if best is sync else f", {sync.step_time_s / best.step_time_s:.2f} x as fast as synchronous"
     text = f"{best.name} has the shortest step{ahead}; what a mode costs in accuracy is not priced"
-    console.print(text, highlight=False)
+    for line in filter(None, (text, without_slow_text(modes))):
+        console.print(line, highlight=False)
     _show_band(console, sync.error_band)
 
 

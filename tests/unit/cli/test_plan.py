@@ -386,6 +386,17 @@ def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout
     assert by_name["parameter server, s = 4"] <= by_name["parameter server, s = 0"]
 
 
+def test_modes_with_a_slow_worker_say_how_long_the_others_take_without_it(capsys):
+    text = " ".join(answer(capsys, *SMALL, "--modes", "--slow", "3").out.split())
+    rows = json.loads(answer(capsys, *SMALL, "--modes", "--slow", "3", "--json").out)["modes"]
+
+    assert re.search(
+        r"one of 2 workers, of 8 GPUs each, is waited for .* s of a synchronous step; the other 1 alone", text
+    )
+    assert 0 < rows[0]["waited_s"] <= rows[0]["exposed_comm_s"]
+    assert "is waited for" not in answer(capsys, *SMALL, "--modes").out
+
+
 def test_the_latency_of_the_modes_is_the_clusters_own_unless_one_is_given(capsys, tmp_path):
     cluster = catalogue_cluster(load_catalogue(), "dgx-a100-80g", nodes=2)
     slow = replace(cluster, groups=(replace(cluster.groups[0], nic_latency_s=0.05),))

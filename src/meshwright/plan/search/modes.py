@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ...layout import Layout
 from ...timeline import Performance
-from ...units import counted
+from ...units import counted, format_time
 from ..analytic import Setting
 from ..analytic.price import coefficients_of, machine_of
 from ..analytic.step import SENDS
@@ -41,6 +41,7 @@ class ModePrice(msgspec.Struct, frozen=True, kw_only=True):
     step_time_s: float
     tokens_per_s_per_gpu: float
     exposed_comm_s: float
+    waited_s: float = 0.0  # of it, for the slow worker
     wire_bytes: float  # a step, between workers
     server_link_bytes: float  # a step, through the busiest server's link
     error_band: float | None  # of the synchronous step that it is made of, relative
@@ -82,6 +83,7 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
             step_time_s=step_s,
             tokens_per_s_per_gpu=tokens / step_s / setting.gpus,
             exposed_comm_s=together.predicted.exposed_comm_s + waited_s,
+            waited_s=waited_s,
             wire_bytes=0.0,
             server_link_bytes=0.0,
             **_held(together.predicted),
@@ -128,6 +130,20 @@ def message_latency_s(setting: Setting, *, inside: bool) -> float:
 def fastest_mode(modes: Sequence[ModePrice]) -> ModePrice:
     """Return the mode with the shortest step."""
     return min(modes, key=lambda mode: mode.step_time_s)
+
+
+def without_slow_text(modes: Sequence[ModePrice]) -> str:
+    """Return how long the workers take that are not slow, for the same batch; "" where none is waited for."""
+    sync, workers = modes[0], modes[-1].workers
+    if not sync.waited_s:
+        return ""
+    others = workers - 1
+    step_s = (sync.step_time_s - sync.waited_s) * workers / others
+    each = counted(modes[-1].layout.world_size, "GPU")
+    waited = (
+        f"one of {workers} workers, of {each} each, is waited for {format_time(sync.waited_s)} of a synchronous step"
+    )
+    return f"{waited}; the other {others} alone take about {format_time(step_s)} for the same batch"
 
 
 def _name(mode: AsynchronousMode) -> str:
