@@ -1,6 +1,6 @@
 """The output of `meshwright plan`: the ranked layouts, the arithmetic of an envelope, curves and comparisons."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -136,9 +136,17 @@ def show_memory(console: Console, row: PricedLayout) -> None:
     console.print(
         f"memory: it {fits_text(row)}: {needs[0]} allocated, {needs[1]} reserved, {needs[2]} on the card, of "
         f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {row.memory_band:.0%}{lacks}"
-        f"{host_text(row)}",
+        f"{_moment_text(row.terms)}{host_text(row)}",
         highlight=False,
     )
+
+
+def _moment_text(terms: Mapping[str, float]) -> str:
+    """Return of which moment the terms of memory are, where one of them is nothing then that a step has as well."""
+    if terms["gradients_bytes"] and terms["logits_bytes"]:
+        return ""
+    when = "after the loss, without logits" if terms["gradients_bytes"] else "at the loss, without gradients yet"
+    return f"; most is needed {when}"
 
 
 def show_row(console: Console, title: str, row: PricedLayout) -> None:

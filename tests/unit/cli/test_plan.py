@@ -100,6 +100,15 @@ def test_one_layout_is_priced_with_every_term(capsys):
         assert term in text
 
 
+@pytest.mark.parametrize(("batch", "at_the_loss"), [("16", True), ("64", False)])
+def test_a_term_of_memory_that_is_nothing_at_the_peak_is_explained(capsys, batch, at_the_loss):
+    layout = ["--layout", "dp=16,zero=3,mbs=1,recompute=full", "--seq-len", "8192"]
+    lines = " ".join(answer(capsys, *SMALL, "--global-batch", batch, *layout).out.split())
+
+    assert ("most is needed at the loss, without gradients yet" in lines) == at_the_loss
+    assert ("gradients 0 B" in lines) == at_the_loss
+
+
 def test_the_best_layout_priced_alone_costs_what_the_search_said(capsys):
     best = json.loads(answer(capsys, *SMALL, "--json").out)
     text = str(msgspec.convert(best["layout"], Layout))
