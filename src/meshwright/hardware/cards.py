@@ -6,6 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import InputError
+from ..units import counted
 from .catalogue import Catalogue, is_family
 from .figures import SourcedFigure
 from .kinds import NodeType
@@ -28,7 +29,7 @@ class MachineMeant(NamedTuple):
 def machine_meant(catalogue: Catalogue, name: str, gpus: int | None) -> MachineMeant:
     """Return what a name means that is no node type's: a cloud's slice, or an accelerator alone.
 
-    An accelerator means the one node type that has it, or with a number of GPUs that many cards in one machine. All
+    An accelerator means the one whole node type that has it, or with a number of GPUs that many cards in one machine. All
     other names stay as they are. InputError for a slice beside another number of GPUs.
     """
     if (slice_ := catalogue.slice_of(name)) is not None:
@@ -37,9 +38,9 @@ def machine_meant(catalogue: Catalogue, name: str, gpus: int | None) -> MachineM
             raise InputError(f"{name!r} names a slice of {chips} chips, but {gpus} are asked for; expected {key}")
         return MachineMeant(key, chips, f"{name} is {chips} chips of {key}")
     theirs = catalogue.nodes_with(name)
-    if len(theirs) == 1:
+    if len(theirs) == 1 and theirs[0] in catalogue.whole_nodes:
         node = catalogue.listed_node(theirs[0])
-        each = f"{round(node.gpus.number)} GPUs ({catalogue.accelerators[node.accelerator].title}) a node"
+        each = f"{counted(_size(node), 'GPU')} ({catalogue.accelerators[node.accelerator].title}) a node"
         return MachineMeant(theirs[0], gpus, f"{name} is read as {theirs[0]}, the one node type that has it: {each}")
     if gpus is None or (not theirs and catalogue.is_node(name)) or with_cards(catalogue, name) is not catalogue:
         return MachineMeant(name, gpus)

@@ -108,7 +108,7 @@ def test_a_number_of_cards_that_no_node_type_joins_is_a_number_of_gpus(catalogue
     ("name", "gpus", "meant"),
     [
         ("rtx3090", 2, "2xrtx3090"), ("L40S", 1, "1xL40S"), ("h200", 8, "8xh200"), ("a100-40g", 8, "8xa100-40g"),
-        ("RTX A6000", 1, "1xRTX A6000"),
+        ("RTX A6000", 1, "1xRTX A6000"), ("h100-pcie", 4, "4xh100-pcie"),
     ],
 )  # fmt: skip
 def test_an_accelerator_and_a_number_of_gpus_are_a_machine_with_that_many_cards(catalogue, name, gpus, meant):
