@@ -29,8 +29,8 @@ class MachineMeant(NamedTuple):
 def machine_meant(catalogue: Catalogue, name: str, gpus: int | None) -> MachineMeant:
     """Return what a name means that is no node type's: a cloud's slice, or an accelerator alone.
 
-    An accelerator means the one whole node type that has it, or with a number of GPUs that many cards in one machine. All
-    other names stay as they are. InputError for a slice beside another number of GPUs.
+    An accelerator means the one whole node type that has it, or with a number of GPUs as many cards in one machine.
+    All other names stay as they are. InputError for a slice beside another number of GPUs.
     """
     if (slice_ := catalogue.slice_of(name)) is not None:
         key, chips = slice_[0], round(slice_[1])
