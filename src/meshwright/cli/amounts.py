@@ -27,7 +27,7 @@ class Whole(click.IntRange):
             elif (found := _BINARY.fullmatch(value.strip())) is not None:
                 meant = " or ".join(f"{float(found[1]) * scale:.0f}" for scale in _SCALES[found[2].lower()])
                 counted = _counted_by(param)
-                if "sequences" in counted and found[2].lower() == "m":  # no run has so many in a step
+                if "sequences" in counted and found[2].lower() == "m":  # a million sequences are no step
                     counted += "; of tokens, give their number over --seq-len, such as 4194304 / 8192 = 512"
                 self.fail(f"{value!r} is no whole number, such as {meant}{counted}", param, ctx)
         return super().convert(value, param, ctx)
