@@ -7,19 +7,20 @@ lane are one micro-batch of the program, with what a step does once.
 
 import itertools
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from torch import Tensor, fx, nn
 
 from ..layout import Layout, Plan
-from ..mesh import size
+from ..mesh import Axis, size
 from ..pipelines import schedule
 from ..units import format_bytes
 from ..workload.program import Comm, Pass, Stage, StepProgram, called_in
 from ..workload.stages import ROOT
 from .pipeline.capture import CapturedModel
-from .spmd.tensor import Column, RowParallel, Rule, Vocabulary
+from .spmd.tensor import Column, Parameters, RowParallel, Rule, Vocabulary
 
 Kind = Literal["forward", "backward", "link", "sum"]
 
@@ -100,7 +101,10 @@ class _Stage:
     ) -> None:  # fmt: skip
         self._model, self._layout, self._stage, self._groups, self._rules = model, layout, stage, groups, rules
         self._seen: set[str] = set()
-        self._bucket, self._filled = 0, 0
+        self._filled: dict[Axis, int] = {}  # bytes of the next bucket of an axis
+        self._buckets: dict[Axis, deque[int]] = {}  # of each axis, those that are not full yet
+        for number, comm in enumerate(stage.gradients):
+            self._buckets.setdefault(comm.axis, deque()).append(number)
         units = list(stage.units)
         self._root = units.pop(0) if units[0].name == ROOT else None
         self._units = units
@@ -114,53 +118,84 @@ class _Stage:
         for unit, groups in zip(reversed(self._units), reversed(self._groups), strict=True):
             backward += self._backward(unit.backward, groups)
         backward += [] if self._root is None else self._collectives(self._root.backward.behind)
-        for bucket in range(self._bucket, len(self._stage.gradients)):
+        for bucket in sorted(number for waiting in self._buckets.values() for number in waiting):
             backward.append(self._of_bucket(bucket))
         return forward, backward + self._collectives((*self._stage.sums, *self._stage.parameters))
 
     def _forward(self, work: Pass, groups: Sequence[OperatorGroup]) -> list[StepBox]:
         calls = _Calls(called_in(work.comms))
         found = self._collectives(work.ahead)
-        for group in groups:
+        for before, group in itertools.pairwise([None, *groups]):
+            assert group is not None
             rule = self._rules.get(group.module)
-            if isinstance(rule, Column):
+            if isinstance(rule, Column | Parameters):
                 found += self._taken(calls, group, "input", "tp", "all_gather")
+            if isinstance(rule, Parameters):
+                for what in ("router's weights", "router's choices"):
+                    found += self._taken(calls, group, what, "tp", "all_gather")
+                for what in ("numbers of rows", "rows to their experts (dispatch)"):
+                    found += self._taken(calls, group, what, "ep", "all_to_all")
             if group.attends:
                 found += self._taken(calls, group, "keys and values", "cp", "all_gather")
             found.append(StepBox("forward", _short(group), _title(group)))
-            if isinstance(rule, RowParallel | Vocabulary):
+            if isinstance(rule, Parameters):
+                found += self._taken(calls, group, "rows from their experts (combine)", "ep", "all_to_all")
+            if isinstance(rule, RowParallel | Vocabulary) or self._joins(before, group):
                 found += self._taken(calls, group, "output", "tp", "all_reduce", "reduce_scatter")
         return found + [self._collective(comm, "") for comm in calls.rest]
 
     def _backward(self, work: Pass, groups: Sequence[OperatorGroup]) -> list[StepBox]:
         calls = _Calls(reversed(called_in(work.comms)))  # what is called again comes first: it is what is left
         found: list[StepBox] = []
-        for group in reversed(groups):
+        for group, before in itertools.pairwise([*reversed(groups), None]):
+            assert group is not None
             rule = self._rules.get(group.module)
-            if isinstance(rule, RowParallel | Vocabulary):
+            if isinstance(rule, RowParallel | Vocabulary) or self._joins(before, group):
                 found += self._taken(calls, group, "gradient of the output", "tp", "all_gather")
-            own = self._own_bytes(group)
-            buckets = self._stage.gradients
-            found.append(StepBox("backward", _short(group), _title(group), self._bucket if own and buckets else None))
+            dispatched: list[StepBox] = []
+            if isinstance(rule, Parameters):
+                dispatched = self._taken(calls, group, "gradients of the rows to their experts", "ep", "all_to_all")
+                found += self._taken(calls, group, "gradients of the rows from their experts", "ep", "all_to_all")
+            axis, own = self._own_bytes(group)
+            waiting = self._buckets.get(axis)
+            found.append(StepBox("backward", _short(group), _title(group), waiting[0] if own and waiting else None))
+            found += dispatched
             if group.attends:
                 found += self._taken(calls, group, "gradients of keys and values", "cp", "reduce_scatter")
-            if isinstance(rule, Column):
+            if isinstance(rule, Parameters):
+                found += self._taken(
+                    calls, group, "gradients of the router's weights", "tp", "all_reduce", "reduce_scatter"
+                )
+            if isinstance(rule, Column | Parameters):
                 found += self._taken(calls, group, "gradient of the input", "tp", "all_reduce", "reduce_scatter")
-            self._filled += own
-            while self._bucket < len(buckets) and self._filled >= buckets[self._bucket].bytes:
-                self._filled -= buckets[self._bucket].size_bytes
-                found.append(self._of_bucket(self._bucket))
-                self._bucket += 1
+            found += self._filled_by(axis, own)
         again = [self._collective(comm, "") for comm in calls.rest]
         return self._collectives(work.ahead) + again + found + self._collectives(work.behind)
 
-    def _own_bytes(self, group: OperatorGroup) -> int:
-        """Return the bytes that a rank has of the parameters of a group that no group before has had."""
+    def _joins(self, before: OperatorGroup | None, group: OperatorGroup) -> bool:
+        """Return whether a group adds up what the experts before it have returned."""
+        rule = None if before is None else self._rules.get(before.module)
+        return isinstance(rule, Parameters) and before is not None and before.module.startswith(f"{group.module}.")
+
+    def _filled_by(self, axis: Axis, own: int) -> list[StepBox]:
+        """Return the buckets of an axis that so many bytes of gradients fill."""
+        waiting, found = self._buckets.get(axis, deque()), []
+        self._filled[axis] = self._filled.get(axis, 0) + own
+        while waiting and self._filled[axis] >= self._stage.gradients[waiting[0]].bytes:
+            self._filled[axis] -= self._stage.gradients[waiting[0]].size_bytes
+            found.append(self._of_bucket(waiting.popleft()))
+        return found
+
+    def _own_bytes(self, group: OperatorGroup) -> tuple[Axis, int]:
+        """Return who shares the parameters of a group, and the bytes of those that no group before has had."""
         names = _parameters(group) - self._seen
         self._seen |= names
         found = [self._model.get_parameter(name) for name in names]
-        parts = self._layout.tp
-        return sum(p.numel() * p.element_size() // (parts if p.dim() > 1 else 1) for p in found)
+        rule, layout = self._rules.get(group.module), self._layout
+        experts = layout.ep > 1 and isinstance(rule, Parameters)
+        parts = (layout.tp if rule is not None else 1) * (layout.ep if experts else 1)
+        own = sum(p.numel() * p.element_size() // (parts if p.dim() > 1 else 1) for p in found)
+        return "edp" if experts else "data", own
 
     def _taken(self, calls: "_Calls", group: OperatorGroup, what: str, axis: str, *names: str) -> list[StepBox]:
         comm = calls.take(axis, names)
@@ -170,7 +205,8 @@ class _Stage:
         comm = self._stage.gradients[bucket]
         text = f"{_words(comm)} {format_bytes(comm.size_bytes)}"
         ranks = size(self._layout, comm.axis)
-        title = f"bucket {bucket}: {_words(comm)} of gradients over {ranks} data-parallel ranks"
+        whose = "gradients of experts" if comm.axis == "edp" else "gradients"
+        title = f"bucket {bucket}: {_words(comm)} of {whose} over {ranks} data-parallel ranks"
         return StepBox("sum", text, title, bucket, comm)
 
     def _collectives(self, comms: Iterable[Comm]) -> list[StepBox]:

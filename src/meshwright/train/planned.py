@@ -93,13 +93,7 @@ def _model(plan: Plan, where: str) -> dict[str, Any]:
 
 def _decoder(model: Architecture, seq_len: int, where: str) -> dict[str, Any]:
     """Return the sizes of the decoder that a model is, under the names of the job's configuration."""
-    if model.shared_size or model.dense_layers:
-        raise InputError(f"{where}: {model.name}: train has neither shared experts nor dense layers beside experts")
-    dense = msgspec.structs.replace(model, experts=0, intermediate_size=model.expert_size or model.intermediate_size)
-    found: dict[str, Any] = msgspec.to_builtins(decoder_config(dense, seq_len, where))
-    if model.experts:
-        found |= {"num_local_experts": model.experts, "num_experts_per_tok": model.experts_per_token}
-    return found
+    return msgspec.to_builtins(decoder_config(model, seq_len, where))  # type: ignore[no-any-return]
 
 
 def _check_machines(plan: Plan, where: str, *, nodes: int) -> None:

@@ -14,7 +14,7 @@ from meshwright.train.model.graph import decoder_graph, decoder_lanes, decoder_p
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.stages import rank_of_stages
 from testkit.train_jobs import UNMEASURED
-from tests.multiproc.parallel.layouts import FAST, SLOW, UNTIED, Case
+from tests.multiproc.parallel.layouts import DROPOUT, EXPERTS, FAST, SLOW, Case
 
 SIZES = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -73,24 +73,77 @@ def test_a_model_that_is_no_such_decoder_is_refused():
         drawn("pp=2,dp=1,mbs=1", gated=False)
 
 
+ROUTED = {"experts": 4, "experts_per_token": 2, "expert_size": 48}
+
+
+def test_rows_go_to_their_experts_before_these_compute_and_come_back_after_them_in_both_directions():
+    plan = Plan(
+        layout=Layout.parse("dp=2,tp=2,ep=2,mbs=2,sp=1"), predicted=UNMEASURED, global_batch_sequences=8, seq_len=16,
+        bucket_bytes=20_000,
+    )  # fmt: skip
+
+    (lane,) = decoder_lanes(Architecture(**SIZES | ROUTED), plan)
+
+    def around(boxes):
+        """Return what stands around the experts of the first layer that is passed, by what it carries."""
+        titles = [re.sub(r" of \S+, .*", "", box.title.partition(":")[0]) for box in boxes]
+        at = next(place for place, title in enumerate(titles) if title.endswith(".bank"))
+        return [re.sub(r"layers\.\d\.", "", title) for title in titles[at - 3 : at + 4]]
+
+    assert around(lane.forward) == [
+        "all-gather of the router's choices", "all-to-all of the numbers of rows",
+        "all-to-all of the rows to their experts (dispatch)", "experts.bank",
+        "all-to-all of the rows from their experts (combine)", "experts", "reduce-scatter of the output",
+    ]  # fmt: skip
+    assert around(lane.backward)[1:] == [
+        "experts", "all-to-all of the gradients of the rows from their experts", "experts.bank",
+        "all-to-all of the gradients of the rows to their experts", "reduce-scatter of the gradients of the router's weights",
+        "reduce-scatter of the gradient of the input",
+    ]  # fmt: skip
+
+
+def test_gradients_of_experts_are_buckets_of_the_ranks_that_hold_the_same_ones():
+    svg, _ = drawn("dp=4,ep=2,mbs=1", **ROUTED)
+
+    assert "all-reduce of gradients of experts over 2 data-parallel ranks" in svg
+    assert "all-reduce of gradients over 4 data-parallel ranks" in svg
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [({"shared_size": 48}, "a network beside its experts"), ({"dense_layers": 1}, "some of its layers have experts")],
+)
+def test_experts_that_train_does_not_have_are_refused(sizes, reason):
+    with pytest.raises(InputError, match=reason):
+        drawn("dp=2,ep=2,mbs=1", **ROUTED | sizes)
+
+
 OFFLOADED = (
     *("dp=1,mbs=4,offload=optimizer", "dp=2,mbs=2,zero=1,offload=optimizer", "dp=2,mbs=2,zero=3,offload=optimizer"),
     *("dp=2,mbs=2,zero=3,offload=parameters", "dp=2,mbs=2,zero=2,offload=parameters"),
     *("pp=2,dp=1,mbs=2,offload=optimizer", "pp=2,dp=2,mbs=1,zero=3,offload=parameters"),
 )
-FAST_ONES = [*map(Case, OFFLOADED), *(case for case in FAST if case.model in ({}, UNTIED))]
+EXPERTS_BESIDE = (
+    Case("dp=2,tp=2,ep=2,mbs=2,sp=1,zero=3,recompute=full", EXPERTS),
+    Case("dp=4,ep=2,mbs=1,zero=1", EXPERTS),
+    Case("dp=2,ep=2,pp=2,mbs=1,zero=3,vpp=2,schedule=interleaved", EXPERTS),
+)
+DRAWN = [case for case in FAST if case.model != DROPOUT]
+FAST_ONES = [*map(Case, OFFLOADED), *DRAWN, *EXPERTS_BESIDE]
 SLOW_ONES = [
     pytest.param(case, marks=[pytest.mark.slow, *([pytest.mark.soak] if at % 3 else [])])
-    for at, case in enumerate(case for case in SLOW if case.model in ({}, UNTIED))
+    for at, case in enumerate(case for case in SLOW if case.model != DROPOUT)
 ]
 
 
 @pytest.mark.parametrize("case", [*FAST_ONES, *SLOW_ONES], ids=str)
 def test_what_is_drawn_is_the_program_of_a_micro_batch_with_what_a_step_does_once(case):
-    """Of the parity table all but experts and dropout, which `--graph` does not draw."""
+    """Of the parity table all but dropout, which no configuration of a model says."""
     layout = Layout.parse(case.layout)
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 4}
-    sizes = SIZES | heads | {"tied": case.model != UNTIED}
+    experts = case.model.get("num_local_experts", 0)
+    sizes = SIZES | heads | {"tied": case.model.get("tie_word_embeddings", True)}
+    sizes |= {"experts": experts, "experts_per_token": 2, "expert_size": 48} if experts else {}
     plan = Plan(layout=layout, predicted=UNMEASURED, global_batch_sequences=8, seq_len=16, bucket_bytes=20_000)
     cut, program = decoder_program(decoder_config(Architecture(**sizes), 16), plan)
 

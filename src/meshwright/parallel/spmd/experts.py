@@ -44,7 +44,7 @@ class ExpertNetwork(nn.Module):
         x_NC, chosen = x_BTC.flatten(0, -2), chosen_BTK.flatten()
         order = chosen.argsort(stable=True)
         row = order // self.per_token
-        y = self.bank(x_NC[row], torch.bincount(chosen, minlength=self.bank.experts))
+        y = self.bank(x_NC[row], self.bank.rows_of_experts(chosen))
         weighted = (y * weights_BTK.flatten()[order, None]).to(x_NC.dtype)  # under autocast y is narrower than x
         return torch.zeros_like(x_NC).index_add(0, row, weighted).view_as(x_BTC)
 
@@ -77,9 +77,31 @@ class Bank(nn.Module):
         back[order] = torch.arange(len(order), device=order.device)
         return exchanged(y[back], channel, received, sent)
 
+    def rows_of_experts(self, chosen: Tensor) -> Tensor:
+        """Return how many rows go to each expert."""
+        return torch.bincount(chosen, minlength=self.experts)
+
     def _applied(self, rows: Tensor, counts_L: list[int]) -> Tensor:
         parts = zip(torch.split(rows, counts_L), self.gate_up, self.down, strict=True)
         return torch.cat([F.linear(swiglu(F.linear(part, gate_up)), down) for part, gate_up, down in parts])
+
+
+class EvenBank(Bank):
+    """Experts that each get as many rows as the others: for a graph, which is captured before any row is routed.
+
+    One product for all of them has the operators of each, and their shapes do not depend on what a router chose.
+    """
+
+    def rows_of_experts(self, chosen: Tensor) -> Tensor:
+        """Return the same number for each expert, the last rows of some being filled up."""
+        return chosen.new_full((self.experts,), -(-chosen.numel() // self.experts))
+
+    def forward(self, rows: Tensor, counts_E: Tensor) -> Tensor:
+        """Return each row's expert's output."""
+        count = len(rows)
+        padded = F.pad(rows, (0, 0, 0, -count % self.experts)).view(self.experts, -1, rows.shape[-1])
+        inner = swiglu(torch.bmm(padded, self.gate_up.transpose(1, 2)))
+        return torch.bmm(inner, self.down.transpose(1, 2)).flatten(0, 1)[:count]
 
 
 def split_experts(

@@ -5,6 +5,7 @@ import torch
 from ...layout import Plan
 from ...parallel.graph_view import graph_svg
 from ...parallel.pipeline.capture import capture
+from ...parallel.spmd.experts import EvenBank, ExpertNetwork
 from ...parallel.spmd.part import rules_of
 from ...parallel.step_boxes import Lane, lanes_of
 from ...pipelines import SLACK, StageTarget, best_cut, schedule
@@ -31,11 +32,19 @@ def decoder_lanes(architecture: Architecture, plan: Plan) -> list[Lane]:
     """Return the boxes of each stage; InputError where it is no decoder that train can build."""
     config = decoder_config(architecture, plan.seq_len)
     with torch.device("meta"):  # shapes alone: a model of any size takes no memory
-        module = Decoder(config)
+        module = _even(Decoder(config))
         tokens = torch.zeros(plan.layout.mbs, plan.seq_len, dtype=torch.int64)
     captured = capture(module, (tokens, tokens), measure=False)
     cut, program = decoder_program(config, plan)
     return lanes_of(captured, plan, program, cut=cut, units=module.units, rules=rules_of(module))
+
+
+def _even(module: Decoder) -> Decoder:
+    """Return a decoder whose experts get as many rows each, so that its graph does not depend on what a router says."""
+    for network in [part for part in module.modules() if isinstance(part, ExpertNetwork)]:
+        experts, hidden, inner = network.bank.down.shape
+        network.bank = EvenBank(hidden, inner, experts)
+    return module
 
 
 def decoder_program(config: ModelConfig, plan: Plan) -> tuple[tuple[int, ...], StepProgram]:
