@@ -1,8 +1,8 @@
 """Training: a job from its configuration, or from a plan, to its last checkpoint.
 
-The way of a job: `planned` (the job that a plan describes) -> `prepare` (discover, calibrate, choose) -> `launch`
-starts the ranks, or `__main__` is one that another launcher started -> `worker` (one rank: join, train, hand in) ->
-`loop`. `replan` makes the plan for the ranks that are there.
+The way of a job: `planned` (the job that a plan describes) -> `prepare` (discover and check; `choice` calibrates,
+prices and takes a layout) -> `launch` starts the ranks, or `__main__` is one that another launcher started ->
+`worker` (one rank: join, train, hand in) -> `loop`. `replan` makes the plan for the ranks that are there.
 
 Rooms, each of which imports only from those above it:
 

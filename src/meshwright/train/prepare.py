@@ -5,7 +5,7 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,34 +14,29 @@ import torch
 
 from .. import device
 from ..bench.cache_pollution import compute_at_length
-from ..bench.calibrate import Request, calibrate, peak_product
 from ..cluster.discovery.discover import discover
 from ..cluster.discovery.local import available_memory_bytes, discover_host, usable_cores
 from ..cluster.emulation.inside import surrounding_cluster
-from ..cluster.graph import Cluster, Device, Measurements, Timed
+from ..cluster.graph import Cluster, Device
 from ..errors import InputError
 from ..hardware import load_catalogue
 from ..layout import OFFLOADS, Layout, Machines, Offload, Plan
 from ..parallel.spmd.offload import check_offloadable
 from ..parallel.spmd.overlapped import check_overlappable
 from ..plan.layouts.legality import check_runnable, legal_layout, nearest_of
-from ..plan.measured.data_parallel import sizes_to_measure
-from ..plan.measured.needs import ALL_REDUCE, needs
 from ..plan.search.measured_search import (
     SearchProblem,
     candidate_layouts,
-    choose_layout,
-    is_worth_splitting,
     shortlist,
     splits,
     too_large,
 )
 from ..timeline import Timeline
 from ..units import counted
-from ..workload.graph import Operator
 from ..workload.transformer import describe_workload
 from .asynchronous.predict import repriced
 from .asynchronous.terms import check_mode
+from .choice import Measuring, Say, datasheet_flops_per_s
 from .data.corpus import Corpus, Sampler, load_corpus, vocabulary_size
 from .job.config import JobConfig
 from .job.environment import choose_backend, ranks_on_this_host
@@ -56,8 +51,6 @@ MOST_NAMES = 4  # of files and folders, in the line of a part of the corpus
 PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
 FIXED = {"float32": "fp32"}  # precisions of a job that a plan keeps; of the others the machine decides
 BETWEEN_HOSTS = "the network between hosts: collectives were timed among ranks of one host"
-PRODUCTS = {"": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn, "fp8-emulated": torch.bfloat16}
-Say = Callable[[str], None]
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +69,10 @@ def prepare(
 ) -> Prepared:
     """Discover the machine, check the job against it, measure what planning lacks, and choose the layout.
 
+    The steps: this machine and its backend; the corpus; the layouts that fit (`_layouts`); their operators and
+    collectives measured, and the fastest taken (`Measuring.fastest`); its price under the job's mode (`repriced`);
+    what the price does not know (`_with_doubts`).
+
     `path` is the run folder to be (None: it is there already), `ranks` the number of ranks that an external launcher
     has started (None: the planner chooses). Every fault of the input is an InputError before anything is written.
     """
@@ -85,52 +82,55 @@ def prepare(
     counts = _rank_counts(config, wanted, ranks)
     host, cluster = discover_host(), _cluster_here(config.launch.topology)
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
-    if config.train.async_tensor_parallel:
-        check_overlappable(wanted or Layout(), device.of_rank(0, backend))
-    check_offloadable(wanted or Layout(), device.of_rank(0, backend))
-    check_float8(config, device.of_rank(0, backend))
+    _check_device(config, wanted or Layout(), backend)
     corpus = _corpus(config, say)
     autocast = _autocast(config, backend)
     problem = _problem(config, backend, corpus, autocast)
-    plain = candidate_layouts(counts, config.train.global_batch, wanted)
-    layouts = shortlist(plain, problem)
-    others = [] if wanted else _splits(counts, config, problem)
-    if not wanted and not layouts and not others and problem.host_memory_bytes:
-        others = _splits(counts, config, problem, offloads=OFFLOADS[1:])
-        say(f"no layout fits in the GPUs' memory; {len(others)} that use their host's are looked at")
-    if not layouts and not others:
-        instead = nearest_of(wanted, _fitting(counts, config, problem)) if wanted else []
-        raise too_large(plain, problem, instead)
+    plain, others = _layouts(config, problem, counts, wanted, say)
 
-    datasheet = _datasheet_flops_per_s(autocast, backend, say)
-
-    def measured_and_chosen(
-        layouts: Sequence[Layout], again: bool, sure: Collection[int] = ()
-    ) -> tuple[Measurements, Plan, Timeline]:
-        requests = _requests(layouts, problem, autocast)
-        measured = calibrate(host, requests, again=again, sure=sure, say=say)
-        peaks = {
-            n: datasheet or _product_flops_per_s(measured, n, autocast, problem.backend)
-            for n in {layout.world_size for layout in layouts}
-        }
-        least = min(config.launch.min_ranks, max(counts))
-        return measured, *choose_layout(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=least)
-
-    measured, plan, timeline = measured_and_chosen(layouts or others, recalibrate)
-    if layouts and others and is_worth_splitting(plan):
-        say(f"gradients keep {plan.layout} waiting: {len(others)} other splits are measured too")
-        sure = {request.ranks for request in _requests(layouts, problem, autocast)}
-        measured, plan, timeline = measured_and_chosen([*layouts, *others], again=False, sure=sure)
-    check_mode(config, plan.layout)
-    plan = repriced(plan, config, measured, backend)
+    measuring = Measuring(
+        host=host, problem=problem, autocast=autocast, datasheet=datasheet_flops_per_s(autocast, backend, say),
+        min_ranks=min(config.launch.min_ranks, max(counts)), say=say,
+    )  # fmt: skip
+    chosen = measuring.fastest(plain, others, recalibrate=recalibrate)
+    check_mode(config, chosen.plan.layout)
+    plan = repriced(chosen.plan, config, chosen.measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True, precision=config.train.precision)
     plan = _with_doubts(plan, config, problem, say)
-    cluster = msgspec.structs.replace(cluster, measured=measured)
+    cluster = msgspec.structs.replace(cluster, measured=chosen.measured)
     plan = _complete(plan, config, cluster, autocast or FIXED.get(config.train.precision, ""))
     return Prepared(
-        config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
+        config=config, cluster=cluster, plan=plan, predicted_timeline=chosen.timeline, corpus=corpus, backend=backend
     )
+
+
+def _check_device(config: JobConfig, layout: Layout, backend: str) -> None:
+    """Raise InputError for what the device of a rank cannot do: overlap, offload, products in 8 bits."""
+    where = device.of_rank(0, backend)
+    if config.train.async_tensor_parallel:
+        check_overlappable(layout, where)
+    check_offloadable(layout, where)
+    check_float8(config, where)
+
+
+def _layouts(
+    config: JobConfig, problem: SearchProblem, counts: Sequence[int], wanted: Layout | None, say: Say
+) -> tuple[list[Layout], list[Layout]]:
+    """Return the layouts that fit: plain data parallelism or what was `wanted`, and other splits.
+
+    What the host's memory makes room for counts where nothing else fits; InputError where nothing does.
+    """
+    asked = candidate_layouts(counts, config.train.global_batch, wanted)
+    plain = shortlist(asked, problem)
+    others = [] if wanted else _splits(counts, config, problem)
+    if not wanted and not plain and not others and problem.host_memory_bytes:
+        others = _splits(counts, config, problem, offloads=OFFLOADS[1:])
+        say(f"no layout fits in the GPUs' memory; {len(others)} that use their host's are looked at")
+    if not plain and not others:
+        instead = nearest_of(wanted, _fitting(counts, config, problem)) if wanted else []
+        raise too_large(asked, problem, instead)
+    return plain, others
 
 
 def _with_doubts(plan: Plan, config: JobConfig, problem: SearchProblem, say: Say) -> Plan:
@@ -362,56 +362,3 @@ def _drawing_s(config: JobConfig, corpus: Corpus) -> dict[str, float]:
     one_s, many_s = drawn_s(1), drawn_s(DRAWN)
     each_s = max(0.0, many_s - one_s) / (DRAWN - 1)
     return {"data_s_per_draw": max(0.0, one_s - each_s), "data_s_per_sequence": each_s}
-
-
-def _requests(layouts: Sequence[Layout], problem: SearchProblem, autocast: str) -> list[Request]:
-    """Return what has to be measured for these layouts, by rank count."""
-    operators: dict[int, dict[str, Operator]] = {}
-    largest: dict[int, int] = {}
-    besides: dict[int, set[Timed]] = {}
-    blocking: dict[int, set[Timed]] = {}
-    crossing: dict[int, int] = {}
-    for layout in layouts:
-        needed = needs(layout, problem.describe(layout), problem.global_batch)
-        operators.setdefault(layout.world_size, {}).update({op.key: op for op in needed.operators})
-        crossing[layout.world_size] = max(needed.host_bytes, crossing.get(layout.world_size, 0))
-        for ranks, size_bytes in needed.largest_bytes.items():
-            largest[ranks] = max(size_bytes, largest.get(ranks, 0))
-        for ranks, names in needed.overlapped.items():
-            besides.setdefault(ranks, set()).update(names)
-        for ranks, names in needed.blocking.items():
-            blocking.setdefault(ranks, set()).update(names)
-    return [
-        Request(
-            ranks=ranks,
-            backend=problem.backend,
-            operators=tuple(operators.get(ranks, {}).values()),
-            autocast=autocast,
-            collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
-            overlapped=tuple(sorted(besides.get(ranks, {ALL_REDUCE}))),
-            blocking=tuple(sorted(blocking.get(ranks, ()))),
-            host_bytes=tuple(sizes_to_measure(crossing[ranks])) if crossing.get(ranks) else (),
-        )
-        for ranks in sorted(operators.keys() | largest.keys())
-    ]
-
-
-def _datasheet_flops_per_s(autocast: str, backend: str, say: Say) -> float | None:
-    """Return the dense peak, in the precision of the run, of an accelerator that the catalogue knows; else None."""
-    if not device.uses_accelerators(backend):
-        return None
-    dtype = PRODUCTS[autocast]
-    try:
-        peak = device.peak_flops_per_s(load_catalogue(), device.name(), dtype)
-    except InputError as error:
-        say(f"MFU is held against the rate of a matrix product: {error}")
-        return None
-    say(f"MFU is held against the dense {device.DTYPE_NAMES[dtype]} peak of the datasheet, {peak / 1e12:g} TFLOP/s")
-    return peak
-
-
-def _product_flops_per_s(measured: Measurements, ranks: int, autocast: str, backend: str) -> float:
-    """Return the rate of a large product on one rank, all ranks busy: the yardstick of MFU without a datasheet."""
-    peak = peak_product(autocast, backend)
-    times = [t.forward_s for t in measured.operators if t.operator == peak.key and t.ranks == ranks]
-    return peak.forward_flops / times[0]
