@@ -35,6 +35,9 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     paged_bytes: Number = 0  # of these, in memory that is moved to the host where the device is full (bitsandbytes)
     steps_early: Number = 0  # each gradient is used up and freed as soon as it is there, where there is one micro-batch
     reshards: Number = 0  # ZeRO in a pipeline: weights are gathered and gradients scattered in each micro-batch
+    # ZeRO 3: embedding, last norm and output stay whole from their forward to their backward. 0: no; 1: all of them;
+    # 2: last norm and output, and an embedding where it is the output's matrix
+    root_stays: Number = 0
     whole_halves: Number = 0  # ZeRO 2, 3 under schedule=zb: a stage's weights and gradients are whole in between
     sends_cut: Number = 1  # sends between stages are cut over tp
     keys_ring: Number = 1  # cp: keys and values pass round a ring beside attention, twice backwards; 0: gathered before
@@ -106,7 +109,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
-    reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1, gather_waits=1,
+    reshards=1, root_stays=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1, gather_waits=1,
     stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
     shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
     norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,

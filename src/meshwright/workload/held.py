@@ -14,7 +14,7 @@ import numpy as np
 
 from .conventions import SINGLE_BYTES, Conventions
 from .program import Flag, Held, Moment, Number, States
-from .split import SplitDegrees, host_master_bytes, host_weight_bytes, where
+from .split import SplitDegrees, host_master_bytes, host_weight_bytes, in_each_micro_batch, where
 
 GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
 
@@ -44,7 +44,7 @@ def states(
     whether products are in single precision, so that everything is; `offload`: the place in `layout.OFFLOADS`.
     """
     sharded = sharded | (offload == 2)  # one rank whose weights live on the host gathers them too
-    resharded = (split.pp <= 1) | (c.reshards > 0)  # else a pipeline keeps what it gathered, and sums whole
+    resharded = in_each_micro_batch(split, c) > 0  # else a pipeline keeps what it gathered, and sums whole
     each = resharded & sharded
     cut = (split.zero >= 2) & sharded
     own = cut & (c.shares_single > 0)  # FSDP: the share is the master copy

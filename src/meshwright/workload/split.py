@@ -10,8 +10,8 @@ the residual stream [rows, features] on a rank of cp:
           and back by all-to-all (Jacobs et al. 2023, arXiv 2309.14509)
     ep    rows to their experts and back, forwards and backwards
     zero  1: gradients scattered in buckets and weights gathered, once a step; 2: weights gathered once a step,
-          gradients scattered in each micro-batch; 3: weights gathered twice in each micro-batch, those outside of the
-          stack of layers (the root: embedding, last norm and output, in one piece) once
+          gradients scattered in each micro-batch; 3: weights gathered twice in each micro-batch, those that stay whole
+          (`root_stays`: of the root, which is embedding, last norm and output in one piece) once
     pp    C at every cut, forwards and backwards; once a step the gradient of a matrix that two stages use
     host  where a device's states or weights live in the memory of its host (offload): gradients to the host, weights
           back once a step, or with each gather of ZeRO 2 and 3
@@ -160,16 +160,19 @@ class Sharding(NamedTuple):
 
 
 def sharding(
-    held: Number, split: SplitDegrees, c: Conventions, *, shards: Number, copies: Number = 1, over: Axis = "shard"
-) -> Sharding:
+    held: Number, split: SplitDegrees, c: Conventions, *, shards: Number, copies: Number = 1, over: Axis = "shard",
+    staying: Number = 0,
+) -> Sharding:  # fmt: skip
     """Return what is sent of `held` parameters, of which each of `copies` lies on `shards` ranks.
 
-    In a pipeline a stack may do once a step what it does in each micro-batch without one (`reshards`).
+    In a pipeline a stack may do once a step what it does in each micro-batch without one (`reshards`). `staying` of
+    them are whole from forward to backward: gathered once where others are gathered twice.
     """
     weights, gradients = gathered_weight_bytes(c) * held, c.gradient_bytes * held * c.trained
     zero, many = split.zero, shards * copies > 1
-    each = 1 * ((split.pp <= 1) | (c.reshards > 0))
-    both, three = 1 * ((zero >= 2) & (shards > 1)), 1 * ((zero == 3) & (shards > 1)) * each
+    each = in_each_micro_batch(split, c)
+    both, three = 1 * ((zero >= 2) & (shards > 1)), gathers_twice(split, c) * (shards > 1)
+    again = weights if np.all(np.equal(staying, 0)) else gathered_weight_bytes(c) * (held - staying)
     whole: Axis = "data" if over == "shard" else over
 
     def comm(axis: Axis, collective: str, size_bytes: Number, calls: Number, once: Number = 0) -> Comm:
@@ -180,13 +183,23 @@ def sharding(
 
     return Sharding(
         gather=comm(over, "all_gather", weights, three, both - three),
-        again=comm(over, "all_gather", weights, three),
+        again=comm(over, "all_gather", again, three * (held > staying)),
         scatter=comm(over, "reduce_scatter", gradients, both * each, both * (1 - each)),
         copies=comm("replica", "all_reduce", part(gradients, shards), 0, 1 * ((zero >= 2) & (copies > 1))),
         reduce=comm(whole, "all_reduce", gradients, 0, 1 * ((zero == 0) & many)),
         scatter_once=comm(whole, "reduce_scatter", gradients, 0, 1 * ((zero == 1) & many)),
         spread=comm(whole, "all_gather", c.weight_bytes * held * c.trained, 0, 1 * ((zero == 1) & many)),
     )
+
+
+def in_each_micro_batch(split: SplitDegrees, c: Conventions) -> Number:
+    """Return 1 where ZeRO gathers and scatters in each micro-batch, 0 where a pipeline does it once a step."""
+    return 1 * ((split.pp <= 1) | (c.reshards > 0))
+
+
+def gathers_twice(split: SplitDegrees, c: Conventions) -> Number:
+    """Return 1 where ZeRO drops a layer's weights after its forward and gathers them again for its backward."""
+    return in_each_micro_batch(split, c) * (split.zero == 3)
 
 
 class HostTraffic(NamedTuple):
@@ -200,33 +213,38 @@ class HostTraffic(NamedTuple):
 
 
 def host_traffic(
-    held: Number, split: SplitDegrees, c: Conventions, *, offload: Number, shards: Number, copies: Number = 1
-) -> HostTraffic:
+    held: Number, split: SplitDegrees, c: Conventions, *, offload: Number, shards: Number, copies: Number = 1,
+    staying: Number = 0,
+) -> HostTraffic:  # fmt: skip
     """Return what crosses between device and host of `held` parameters that lie on `shards` ranks.
 
     `offload` is the place in `layout.OFFLOADS`. A rank sends what it updates: its share under ZeRO, else everything.
-    Weights come as often as ZeRO gathers them, also where one rank has nothing to gather. Copies of a sharded model
+    Weights come as often as ZeRO gathers them (`staying` as in `sharding`), also where one rank has nothing to gather. Copies of a sharded model
     sum their gradients once a step, and none leave before; so do ranks that ZeRO 1 leaves all gradients.
     """
     own = where(split.zero > 0, part(held, shards), held)
     states, weights = 1 * (offload == 1), 1 * (offload == 2)
-    each = 1 * ((split.pp <= 1) | (c.reshards > 0))
-    three = weights * (split.zero == 3) * each
+    each = in_each_micro_batch(split, c)
+    three = weights * gathers_twice(split, c)
     beside = where(offload == 2, each * (copies <= 1), each * (c.host_beside > 0) * (split.zero >= 2)) * (
         states + weights
     )
 
     weight_bytes = host_weight_bytes(c)
 
-    def comm(collective: str, element_bytes: Number, share: Number, calls: Number, once: Number = 0) -> Comm:
+    own_again = own - where(split.zero > 0, part(staying, shards), staying)
+
+    def comm(
+        collective: str, element_bytes: Number, share: Number, calls: Number, once: Number = 0, count: Number = own
+    ) -> Comm:
         return Comm(
-            axis="host", collective=collective, bytes=element_bytes * own * share, element_bytes=element_bytes,
+            axis="host", collective=collective, bytes=element_bytes * count * share, element_bytes=element_bytes,
             calls=calls, once=once,
         )  # fmt: skip
 
     return HostTraffic(
         fetch=comm("to_device", weight_bytes, 1, three, weights - three),
-        again=comm("to_device", weight_bytes, 1, three),
+        again=comm("to_device", weight_bytes, 1, three * (held > staying), count=own_again),
         leave=comm("to_host", c.host_gradient_bytes, c.trained, beside, weights * (1 - beside)),
         leave_once=comm("to_host", c.host_gradient_bytes, c.trained, 0, states * (1 - beside)),
         back=comm("to_device", c.host_weight_bytes, c.trained, 0, states),

@@ -88,8 +88,7 @@ def sent_by_unit(workload: Workload, layout: Layout) -> list[Unit]:
         held = layer.parameters
         if layer is workload.layers[-1] and is_tied(workload) and layout.pp > 1 and holds_copy(layout):
             held += workload.layers[0].parameters
-        weights = _sharded(layer, layout, held, c)
-        again = [comm for one, host in weights for comm in (host.again, one.again)] if layer.recomputable else []
+        weights = _sharded(layer, layout, held, c, staying=held if stays_whole(workload, layer, c) else 0)
         backward = exchange.again + exchange.backward if layout.recompute != "none" else exchange.backward
         unit = Unit(
             name=layer.name,
@@ -99,7 +98,7 @@ def sent_by_unit(workload: Workload, layout: Layout) -> list[Unit]:
             ),
             backward=Pass(
                 comms=called(backward),
-                ahead=called(again),
+                ahead=called(comm for one, host in weights for comm in (host.again, one.again)),
                 behind=called(comm for one, host in weights for comm in (one.scatter, one.copies, host.leave)),
             ),
         )
@@ -194,7 +193,15 @@ def holds_copy(layout: Layout) -> bool:
     return not (layout.schedule == "zb" and layout.vpp > 1)
 
 
-def _sharded(layer: Layer, layout: Layout, held: int, c: Conventions) -> list[tuple[Sharding, HostTraffic]]:
+def stays_whole(workload: Workload, layer: Layer, c: Conventions) -> bool:
+    """Return whether a layer's weights stay whole from forward to backward under ZeRO 3: some outside of the stack."""
+    shared = layer is workload.layers[-1] or is_tied(workload)
+    return not layer.recomputable and bool(c.root_stays == 1 or (c.root_stays == 2 and shared))
+
+
+def _sharded(
+    layer: Layer, layout: Layout, held: int, c: Conventions, *, staying: int
+) -> list[tuple[Sharding, HostTraffic]]:
     """Return what ZeRO 2 and 3 send of a layer's weights: the dense ones, then its experts."""
     if layout.zero < 2:
         return []
@@ -203,8 +210,8 @@ def _sharded(layer: Layer, layout: Layout, held: int, c: Conventions) -> list[tu
     dense = held - experts
     found = [
         (
-            sharding(dense, layout, c, shards=shards, copies=copies),
-            host_traffic(dense, layout, c, offload=offload, shards=shards, copies=copies),
+            sharding(dense, layout, c, shards=shards, copies=copies, staying=staying),
+            host_traffic(dense, layout, c, offload=offload, shards=shards, copies=copies, staying=staying),
         )
     ]
     if experts:

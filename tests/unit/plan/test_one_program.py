@@ -18,7 +18,7 @@ from meshwright.plan.analytic import Setting
 from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.search.simulated import step_program as simulated_program
 from meshwright.workload.chain import chain_units
-from meshwright.workload.stages import ENDS, ROOT, rank_of_stages, step_program
+from meshwright.workload.stages import ENDS, rank_of_stages, step_program
 from meshwright.workload.transformer import describe_workload
 from tests.multiproc.parallel.layouts import DROPOUT, FAST, SLOW
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, small_model
@@ -56,9 +56,6 @@ def bytes_of(program, stages, model):
                     found[comm.axis, comm.collective] += (
                         comm.in_step(program.micro_batches) * one.layers * comm.size_bytes
                     )
-            if unit.name == ROOT and program.layout.zero == 3:  # gathered once, priced as if it were a layer's
-                for comm in unit.forward.ahead:
-                    found[comm.axis, comm.collective] += program.micro_batches * comm.size_bytes
         for comm in (*stage.gradients, *stage.parameters):
             found[comm.axis, comm.collective] += comm.in_step(0) * comm.size_bytes
     return +found

@@ -17,6 +17,8 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from ...device import is_accelerator, moved
 from ...layout import Layout
+from ...workload.conventions import ENGINE
+from ...workload.split import gathers_twice
 from ..device_mesh import Mesh
 from .channel import Stopwatch
 from .experts import Bank
@@ -32,7 +34,8 @@ def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch, d
     layer comes to `device`, where it is computed, as it is gathered.
     """
     layers = [layer for child in module.modules() if isinstance(child, nn.ModuleList) for layer in child]
-    again, policy = layout.zero == 3, OffloadPolicy()
+    again, policy = bool(gathers_twice(layout, ENGINE)), OffloadPolicy()
+    root_again = again and not ENGINE.root_stays
     if layout.offload == "parameters":
         policy = CPUOffloadPolicy(pin_memory=is_accelerator(device))
     ignored: set[nn.Parameter] = set()  # experts that no other rank holds
@@ -46,7 +49,7 @@ def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch, d
     dense = mesh.device_mesh("replica", "shard") if layout.replicas > 1 else mesh.device_mesh("shard")
     for layer in layers:
         fully_shard(layer, mesh=dense, reshard_after_forward=again, ignored_params=ignored, offload_policy=policy)
-    fully_shard(module, mesh=dense, reshard_after_forward=False, ignored_params=ignored, offload_policy=policy)
+    fully_shard(module, mesh=dense, reshard_after_forward=root_again, ignored_params=ignored, offload_policy=policy)
     for part in sharded_modules(module):
         part.set_gradient_divide_factor(1.0)  # gradients are summed
         part.set_force_sum_reduction_for_comms(True)

@@ -26,7 +26,7 @@ KEPT = ("tp", "cp", "mbs", "sp", "recompute")
 KEPT_CAST = (*KEPT, "dp", "ep", "etp")  # with copies of the weights, experts' among them
 IN_FLIGHT = ("pp", "dp", "vpp", "mbs", "schedule", "recompute")
 STATES = (*RANKS, "ep", "etp", "vpp", "zero", "schedule", "replicas", "offload")
-SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
+SENT = (*RANKS, "ep", "etp", "vpp", "zero", "schedule", "replicas", "order")
 CUT = ("pp", "vpp", "schedule", "recompute")  # where stages are cut by cost: recomputing decides what an output weighs
 
 

@@ -105,13 +105,13 @@ def hosted_s(
     machine: Machine,
     c: Coefficients,
     grid: Grid,
-    parameters: tuple[Number, Number],
+    parameters: tuple[Number, Number, Number],
     *,
     micro: Number,
     window: tuple[Number, Number],
     shard: Number,
 ) -> Hosted:
-    """Return what offloading `parameters`, all of a rank and its experts' of them, takes.
+    """Return what offloading `parameters` takes: all of a rank, its experts' of them, those that stay until backward.
 
     `window` are the seconds of a step beside which weights may come and gradients may leave: all of it, and backward.
     FSDP2 copies the gradients of the first micro-batch beside what follows; those of the others it waits for, since
@@ -143,14 +143,16 @@ def hosted_s(
     )
 
 
-def _traffic(c: Coefficients, grid: Grid, parameters: tuple[Number, Number], shard: Number) -> list[HostTraffic]:
+def _traffic(
+    c: Coefficients, grid: Grid, parameters: tuple[Number, Number, Number], shard: Number
+) -> list[HostTraffic]:
     """Return what crosses of the dense parameters and of the experts."""
-    held, experts = parameters
+    held, experts, staying = parameters
     every = grid.dp * grid.cp
     ranks = np.where(grid.zero >= 2, np.minimum(every, shard), every)
     found = []
-    for count, cut in ((held - experts, 1.0), (experts, grid.expert_cut)):
+    for count, cut, kept in ((held - experts, 1.0, staying), (experts, grid.expert_cut, 0.0)):
         shards = np.maximum(ranks / cut, 1.0)
         copies = np.maximum(every / cut, 1.0) / shards
-        found.append(host_traffic(count, grid, c, offload=grid.offload, shards=shards, copies=copies))
+        found.append(host_traffic(count, grid, c, offload=grid.offload, shards=shards, copies=copies, staying=kept))
     return found

@@ -29,7 +29,7 @@ def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number)
     if model.mtp_layers is not None:
         further = further_parameters(model, grid)
         dense, experts = dense + load.output * further[0], experts + load.output * further[1]
-    ends = _ends(model, grid, load)
+    ends = end_parameters(model, grid, embedding=load.embedding, output=load.output)
     return Counts(
         held=dense + experts,
         own=dense / ranks + experts / expert_ranks,
@@ -95,7 +95,8 @@ def _parameters(model: ModelQuantities, grid: Grid, load: RankLoad) -> tuple[Num
     dense = load.layers * attention + load.dense * model.dense_share * network + load.moe * (shared + router)
     dense, expert_held = model.held_share * dense, model.held_share * expert
     unit = attention + np.maximum(network * (load.dense > 0), (shared + router + expert) * (load.moe > 0))
-    return dense + _ends(model, grid, load), load.moe * expert_held, unit
+    ends = end_parameters(model, grid, embedding=load.embedding, output=load.output)
+    return dense + ends, load.moe * expert_held, unit
 
 
 def _dense_layer(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
@@ -104,9 +105,26 @@ def _dense_layer(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
     return (model.attention_weights + model.matrices * model.hidden * network) / grid.tp
 
 
-def _ends(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
-    """Return the parameters outside of layers that this rank has; a tied matrix is on both ends."""
+def end_parameters(model: ModelQuantities, grid: Grid, *, embedding: Number, output: Number) -> Number:
+    """Return the parameters outside of layers of a rank that has the embedding or the output (1), or has not (0).
+
+    A tied matrix is on both ends of a pipeline, and once on a rank that is both.
+    """
     table = model.vocab * model.hidden
-    tied = model.head_parameters < table
-    output = np.where(tied & (load.embedding > 0), 0.0, table) * load.output
-    return (load.embedding * (table + model.positions * model.hidden + model.beside) + output) / grid.tp
+    again = np.where(_is_tied(model) & (embedding > 0), 0.0, table) * output
+    return (embedding * (table + model.positions * model.hidden + model.beside) + again) / grid.tp
+
+
+def staying_parameters(
+    c: Coefficients, model: ModelQuantities, grid: Grid, *, embedding: Number, output: Number
+) -> Number:
+    """Return those of `end_parameters` that stay whole from forward to backward under ZeRO 3 (`root_stays`)."""
+    if not np.any(c.root_stays):
+        return 0.0
+    every = end_parameters(model, grid, embedding=embedding, output=output)
+    last = np.where(_is_tied(model), every, model.vocab * model.hidden * output / grid.tp)
+    return np.where(c.root_stays == 1, every, np.where(c.root_stays == 2, last, 0.0))
+
+
+def _is_tied(model: ModelQuantities) -> Number:
+    return model.head_parameters < model.vocab * model.hidden

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...mesh import stride
 from ...workload.conventions import HALF_BYTES
-from ...workload.split import sharding, stage_message
+from ...workload.split import in_each_micro_batch, sharding, stage_message
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, by_facts, once_each
@@ -18,7 +18,7 @@ from .layer import LayerTime, layer_s
 from .loads import cut_pace, is_folded, output_cost, rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
-from .states import further_parameters
+from .states import end_parameters, further_parameters, staying_parameters
 
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
@@ -73,19 +73,21 @@ def step_s(
     extra = head[0] + head[1]
     held, experts = with_further(model, grid, most, last)
     shown, beside = _sends_s(machine, c, model, grid, tokens, most * each)
-    sends = shown + c.micro_s * grid.vpp + summed_s(machine, c, grid, held, micro, shard)
-    longest = np.maximum(most * each, last * each + extra) + sends
-    total = model.layers * each + extra + grid.pp * sends
+    sends = shown + c.micro_s * grid.vpp
+    added, added_by_all = _summing_s(machine, c, model, grid, held, micro, shard)
+    longest = np.maximum(most * each, last * each + extra) + sends + added
+    total = model.layers * each + extra + grid.pp * sends + added_by_all
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
     sent = held + gathered_again(model, grid, most), experts
-    data = _data_parallel(machine, c, model, grid, sent, layer, most, micro, work, shard)
+    staying = staying_parameters(c, model, grid, embedding=1.0, output=ends_meet(grid))
+    data = _data_parallel(machine, c, model, grid, (*sent, staying), layer, most, micro, work, shard)
     ranks = np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
     updated = (held - experts) / ranks + experts / np.maximum(ranks / grid.expert_cut, 1.0)
     update_s = UPDATE_BYTES * c.optimizer * c.trained * updated / (machine.memory_rate * c.memory)
     if np.any(grid.offload):
         window = (work + data[0], micro * (most * (layer.backward.total_s + layer.again.total_s) + head[1]))
-        host = hosted_s(machine, c, grid, (held, experts), micro=micro, window=window, shard=shard)
+        host = hosted_s(machine, c, grid, (held, experts, staying), micro=micro, window=window, shard=shard)
         update_s = np.where(grid.offload > 0, host.update_s, update_s)
         data = (data[0] + host.exposed_s, data[1] + host.hidden_s)
     total_s = (work + bubble + data[0] + update_s + c.step_s) * c.pace
@@ -191,23 +193,43 @@ def summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro:
     A gradient is read in half precision, its sum read and written: 2 + 2g bytes a parameter. Megatron-LM adds in the
     epilogue of the products since 2022. Where ZeRO-2 or -3 shards gradients, a rank adds its own share.
     """
-    sharded = (grid.zero >= 2) & ((grid.pp <= 1) | (c.reshards > 0))
+    sharded = (grid.zero >= 2) & (in_each_micro_batch(grid, c) > 0)
     own = held / np.where(sharded, np.minimum(grid.dp * grid.cp, shard), 1.0)
     moved = (HALF_BYTES + 2.0 * c.gradient_bytes) * own * c.trained
     return np.where(micro > 1, c.summed_apart * moved / (machine.memory_rate * c.memory), 0.0)
 
 
+def _summing_s(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, held: Number, micro: Number, shard: Number
+) -> tuple[Number, Number]:
+    """Return seconds of `summed_s` of the rank that holds most, and of all ranks of a pipeline one after the other.
+
+    The embedding is in the first of them and the output in the last, and in no other.
+    """
+    if not np.any(c.summed_apart):
+        return 0.0, 0.0
+    dense, experts = (0.0, 0.0) if model.mtp_layers is None else further_parameters(model, grid)
+    meet = ends_meet(grid)
+    first, last = (end_parameters(model, grid, embedding=one, output=other) for one, other in ((1.0, meet), (0.0, 1.0)))
+    every = parameters_of_layers(model, grid, model.layers) + first + (1.0 - meet) * last + dense + experts
+    return summed_s(machine, c, grid, held, micro, shard), summed_s(machine, c, grid, every, micro, shard)
+
+
+def ends_meet(grid: Grid) -> Number:
+    """Return 1 where the rank with the embedding has the output too: without a pipeline, or where stages lie in a V."""
+    return 1.0 * ((grid.pp <= 1) | is_folded(grid))
+
+
 def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
-    """Return the parameters of the rank that holds most: `layers` layers and the larger embedding, cut over tp."""
-    ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
-    embedding = (model.vocab + model.positions) * model.hidden * ends + model.beside
-    return parameters_of_layers(model, grid, layers, beside=embedding)
+    """Return the parameters of the rank that holds most: `layers` layers and the embedding, cut over tp."""
+    ends = end_parameters(model, grid, embedding=1.0, output=ends_meet(grid))
+    return parameters_of_layers(model, grid, layers) + ends
 
 
-def parameters_of_layers(model: ModelQuantities, grid: Grid, layers: Number, *, beside: Number = 0.0) -> Number:
-    """Return the parameters that a rank of tp has of some layers, and of matrices `beside` them."""
+def parameters_of_layers(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
+    """Return the parameters that a rank of tp has of some layers."""
     own = model.held_share * layers
-    return (own * _matrices(model, grid) + beside) / grid.tp + own * model.small_parameters
+    return own * _matrices(model, grid) / grid.tp + own * model.small_parameters
 
 
 def gathered_again(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
@@ -251,14 +273,16 @@ def _data_parallel(
     c: Coefficients,
     model: ModelQuantities,
     grid: Grid,
-    parameters: tuple[Number, Number],
+    parameters: tuple[Number, Number, Number],
     layer: LayerTime,
     layers: Number,
     micro: Number,
     work: Number,
     shard: Number,
 ) -> tuple[Number, Number]:
-    """Return exposed and hidden seconds of gradients and sharded `parameters`: all of a rank, its experts' of them.
+    """Return exposed and hidden seconds of gradients and sharded `parameters`.
+
+    These are all of a rank, its experts' of them, and those that ZeRO-3 gathers once and keeps until their backward.
 
     Plain and ZeRO-1: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and, for
     the gather, forward, unless it is waited for after the update. ZeRO-2: a scatter in every micro-batch's backward,
@@ -267,11 +291,11 @@ def _data_parallel(
     (torchtitan's default) both scatter once a step, and ZeRO-3 gathers once: its stages keep what they gathered.
     """
     ranks = grid.dp * grid.cp
-    held, _ = parameters
-    names = (*SENT, "schedule", "recompute") if np.any(c.cut_by_cost) else SENT  # which decide where stages are cut
+    held = parameters[0]
+    names = (*SENT, "recompute") if np.any(c.cut_by_cost) else SENT  # which decides where stages are cut
     sent = once_each(model, grid, names, partial(_sent_s, machine, c), *parameters, shard)
     plain, exposed_plain = _unsharded(c, model, grid, sent, layer, layers, micro, held)
-    often = np.where(sent.each, micro * (2.0 * sent.gather_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
+    often = np.where(sent.each, micro * (sent.gather_s + sent.again_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
     sharded = often + sent.copies_s
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
     exposed_sharded = busy - work
@@ -286,6 +310,7 @@ class _Sent:
     """Seconds of one call of what data parallelism and ZeRO send; of one shard, and where nothing is sharded."""
 
     gather_s: Number
+    again_s: Number  # of ZeRO-3, for the backward
     scatter_s: Number
     each: Number  # whether ZeRO-3 does it in each micro-batch
     copies_s: Number
@@ -295,19 +320,21 @@ class _Sent:
     scatters: tuple[Number, Number]  # of ZeRO-2: in each micro-batch, and once a step
 
 
-def _sent_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, experts: Number, shard: Number) -> _Sent:
+def _sent_s(
+    machine: Machine, c: Coefficients, grid: Grid, held: Number, experts: Number, staying: Number, shard: Number
+) -> _Sent:
     """Return the seconds of each collective: those of dense weights, and beside them those of `experts`.
 
     Expert parallelism leaves fewer copies of an expert, whose ranks are further apart: dp x cp / ep of them.
     """
     ranks, step = grid.dp * grid.cp, _data_step(grid)
-    dense = _shared_s(machine, c, grid, held - experts, ranks, np.minimum(ranks, shard), step)
+    dense = _shared_s(machine, c, grid, held - experts, ranks, np.minimum(ranks, shard), step, staying=staying)
     if not np.any(experts):
         return dense
     cut = grid.expert_cut
     copies, group = np.maximum(ranks / cut, 1.0), np.maximum(np.minimum(ranks, shard) / cut, 1.0)
     routed = _shared_s(machine, c, grid, experts, copies, group, step * cut)
-    names = ("gather_s", "scatter_s", "copies_s", "gradients_s", "weights_s", "reduced_s")
+    names = ("gather_s", "again_s", "scatter_s", "copies_s", "gradients_s", "weights_s", "reduced_s")
     beside = {name: np.where(experts > 0, getattr(routed, name), 0.0) for name in names}  # none: not even a latency
     return replace(dense, **{name: getattr(dense, name) + beside[name] for name in names})
 
@@ -323,17 +350,20 @@ def _data_step(grid: Grid) -> Number:
 
 
 def _shared_s(
-    machine: Machine, c: Coefficients, grid: Grid, held: Number, ranks: Number, group: Number, step: Number
-) -> _Sent:
+    machine: Machine, c: Coefficients, grid: Grid, held: Number, ranks: Number, group: Number, step: Number,
+    staying: Number = 0.0,
+) -> _Sent:  # fmt: skip
     """Return the seconds of each collective of parameters that `ranks` ranks share, ZeRO-3 in groups of `group`."""
     whole = span(machine, c, ranks, step)
     inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
-    sent = sharding(held, grid, c, shards=group, copies=ranks / group)
+    sent = sharding(held, grid, c, shards=group, copies=ranks / group, staying=staying)
     buckets = np.where(np.greater(c.bucket, 0), np.maximum(held / _bucket_parameters(c, ranks), 1.0), 1.0)
+    gathered = gather_s(c, inner, sent.gather.bytes)
     return _Sent(
-        gather_s=gather_s(c, inner, sent.gather.bytes),
+        gather_s=gathered,
+        again_s=gather_s(c, inner, sent.again.bytes) if np.any(staying) else gathered,
         scatter_s=gather_s(c, inner, sent.scatter.bytes),
-        each=sent.again.calls > 0,
+        each=sent.gather.calls > 0,
         copies_s=np.where(group < ranks, all_reduce_s(c, outer, sent.copies.bytes), 0.0),
         gradients_s=buckets * gather_s(c, whole, sent.scatter.bytes / buckets),
         weights_s=buckets * gather_s(c, whole, sent.gather.bytes / buckets),

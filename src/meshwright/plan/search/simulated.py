@@ -5,6 +5,7 @@ takes: here every message goes over its links, beside all others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from ...simulate.problem import Costs, Disturbance
 from ...simulate.step import simulate_step
 from ...timeline import Timeline
 from ...workload.conventions import Conventions
-from ...workload.program import Comm, Number, Pass, Stage, StepProgram
+from ...workload.program import Comm, Number, Pass, Stage, StepProgram, Unit
 from ...workload.split import (
     HostTraffic,
     LayerTraffic,
@@ -32,20 +33,19 @@ from ...workload.split import (
     stage_message,
     tensor_exchange,
 )
-from ...workload.stages import holds_copy, rank_of_stages
+from ...workload.stages import ROOT, holds_copy, rank_of_stages
 from ..analytic.coefficients import Coefficients
 from ..analytic.host import LINK_SHARE
 from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s, sent_again, tensor_hidden
 from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
-from ..analytic.states import further_parameters
+from ..analytic.states import end_parameters, further_parameters, staying_parameters
 from ..analytic.step import (
     experts_of_rank,
     gathered_again,
     output_s,
     parameters_of_layers,
-    parameters_of_rank,
     summed_s,
 )
 
@@ -109,24 +109,27 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     programs = []
     for number, layers in enumerate(counts):
         last = number == len(counts) - 1
-        held, routed, again = (
+        ends = _ends(model, layout, first=not number, last=last)
+        held, outside, staying, routed, again = (
             float(np.ravel(each)[0])
             for each in (
-                _parameters(model, grid, layers, first=not number, last=last, copied=holds_copy(layout)),
+                parameters_of_layers(model, grid, float(layers)),
+                end_parameters(model, grid, **ends),
+                staying_parameters(c, model, grid, **ends),
                 experts_of_rank(model, grid, float(layers)),
                 gathered_again(model, grid, float(layers)),
             )
         )
-        summed = float(np.ravel(summed_s(machine, c, grid, held, micro, shard))[0])
+        summed = float(np.ravel(summed_s(machine, c, grid, held + outside, micro, shard))[0])
         held += again
         if last and model.mtp_layers is not None:
             dense, experts = (float(np.ravel(more)[0]) for more in further_parameters(model, grid))
             held, routed = held + dense + experts, routed + experts
         routed = routed if layout.ep > 1 else 0.0
-        own = (held - routed, routed)
-        ends = [head[0], head[1] + summed] if last else [0.0, summed]
+        own = _Own(held - routed, routed, outside, staying)
+        beside = [head[0], head[1] + summed] if last else [0.0, summed]
         of_layer = sent if layers else nothing
-        programs.append(_stage(setting, layout, c, seconds, layers, ends, own, sizes.residual, of_layer))
+        programs.append(_stage(setting, layout, c, seconds, layers, beside, own, sizes.residual, of_layer))
     host_rate = float(machine.host_rate * LINK_SHARE / c.pace)
     ranks = rank_of_stages(layout, micro)
     back_s = _back_bytes(programs, ranks) / host_rate if layout.offload == "optimizer" else 0.0
@@ -139,19 +142,20 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     )
 
 
-def _parameters(
-    model: ModelQuantities, grid: Grid, layers: int, *, first: bool, last: bool, copied: bool
-) -> Number:  # fmt: skip
-    """Return the parameters of a stage: of its layers, the embedding in the first, the output's matrix in the last.
+class _Own(NamedTuple):
+    """The parameters of a stage."""
 
-    A tied matrix is in the last stage too where that is on another rank (`copied`).
-    """
-    if first and last:
-        return parameters_of_rank(model, grid, float(layers))
-    table = model.vocab * model.hidden
-    tied = model.head_parameters <= table
-    ends = first * (table + model.positions * model.hidden + model.beside) + last * table * (copied or not tied)
-    return parameters_of_layers(model, grid, float(layers), beside=ends)
+    dense: float  # of its layers, without routed experts
+    routed: float  # which fewer ranks share
+    outside: float  # embedding, last norm and output
+    staying: float  # of these, what ZeRO 3 leaves whole from forward to backward
+
+
+def _ends(model: ModelQuantities, layout: Layout, *, first: bool, last: bool) -> dict[str, float]:
+    """Return what of embedding and output a stage holds: a tied matrix is not held again on the rank that has it."""
+    tied = model.head_parameters <= model.vocab * model.hidden
+    apart = layout.pp > 1 and holds_copy(layout)
+    return {"embedding": 1.0 * first, "output": 1.0 * (last and bool(apart or first or not tied))}
 
 
 def _back_bytes(stages: Sequence[Stage], ranks: Sequence[int]) -> int:
@@ -169,11 +173,11 @@ def _stage(
     seconds: LayerTime,
     layers: int,
     head: list[float],
-    own: tuple[float, float],
+    own: _Own,
     residual: Number,
     sent: tuple[LayerTraffic, LayerTraffic],
 ) -> Stage:
-    """Return a stage; `own` are its parameters without and in routed experts, which fewer ranks share.
+    """Return a stage: the root, where the stack gathers one, and equal layers, which have a part of it each elsewhere.
 
     `sent` is what a layer sends within tensor and expert parallelism, and round the ring of its context.
     """
@@ -183,64 +187,112 @@ def _stage(
     )
     inside, rings = sent
     units = max(layers, 1)  # one for the embedding or the output that is alone
-    of_layer = _shared(layout, c, [held / units for held in own])
-    hosts = _crossing(layout, c, [held / units for held in own])
-    whole = _crossing(layout, c, own)
-    back = () if c.host_overlaps else _once(one.back for one in whole)  # else within the update's time
-    of_stage = _shared(layout, c, own)
-    leaving = _in_each(one.leave for one in hosts)
+    rooted = own.outside if c.root_stays and layout.zero >= 2 else 0.0
+    every = _Moved.of(layout, c, own.dense + own.outside, own.routed)
+    of_layer = _Moved.of(layout, c, (own.dense + own.outside - rooted) / units, own.routed / units)
+    root = _Moved.of(layout, c, rooted, staying=own.staying) if rooted else None
+    back = () if c.host_overlaps else _once(one.back for one in every.hosts)  # else within the update's time
     beside = c.keys_ring > 0
     several = micro_batches(layout, setting.global_batch) > 1  # FSDP2 waits for gradients that the host adds up
     waited = layout.offload == "parameters" and c.shares_single > 0 and several
     hidden = [_in_each(way) if beside else () for way in rings]
     blocking = [() if beside else _in_each(way) for way in rings]
-    once = [comm for sent in of_layer for comm in (sent.scatter, sent.reduce, sent.scatter_once, sent.copies)]
-    return Stage.of(
+    equal = Unit(
         forward=Pass(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
             layers=units,
             comms=blocking[0] + inside.forward,
-            ahead=hidden[0] + _weights([one.fetch for one in hosts], [sent.gather for sent in of_layer]),
+            ahead=hidden[0] + of_layer.ahead,
         ),
         backward=Pass(
             compute_s=(layers * (backward + again) + head[1]) * pace,
             layers=units,
-            comms=blocking[2] + inside.again + blocking[1] + inside.backward + (leaving if waited else ()),
-            ahead=hidden[2] + hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
-            behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
+            comms=blocking[2] + inside.again + blocking[1] + inside.backward + (of_layer.leaving if waited else ()),
+            ahead=hidden[2] + hidden[1] + of_layer.again,
+            behind=of_layer.scattered + (() if waited else of_layer.leaving),
         ),
+    )
+    return Stage(
+        units=(equal,) if root is None else (_root(root, waited=waited), equal),
         output_bytes=round(float(stage_message(residual, layout, c))),
-        gradients=tuple(_whole(comm) for comm in once if comm.once) * units,
-        sums=_once(comm for one in whole for comm in (one.leave, one.leave_once)),
+        gradients=of_layer.buckets * units + (() if root is None else root.buckets),
+        sums=_once(comm for one in every.hosts for comm in (one.leave, one.leave_once)),
         parameters=back
-        + _once(one.fetch for one in whole)
-        + tuple(_whole(comm) for sent in of_stage for comm in (sent.spread, sent.gather) if comm.once),
+        + _once(one.fetch for one in every.hosts)
+        + tuple(_whole(comm) for sent in every.shared for comm in (sent.spread, sent.gather) if comm.once),
     )
 
 
-def _shared(layout: Layout, facts: Conventions, own: Sequence[float]) -> list[Sharding]:
+def _root(moved: "_Moved", *, waited: bool) -> Unit:
+    """Return the unit of what is outside of the layers: whole from the beginning of forward to backward's end."""
+    backward = Pass(
+        comms=moved.leaving if waited else (),
+        ahead=moved.again,
+        behind=moved.scattered + (() if waited else moved.leaving),
+    )
+    return Unit(name=ROOT, forward=Pass(ahead=moved.ahead), backward=backward)
+
+
+class _Moved(NamedTuple):
+    """The traffic of some parameters: between the ranks that share them, and between device and host."""
+
+    shared: list[Sharding]
+    hosts: list[HostTraffic]
+
+    @classmethod
+    def of(cls, layout: Layout, c: Conventions, dense: float, routed: float = 0.0, *, staying: float = 0.0) -> "_Moved":
+        """Return what is sent of parameters outside of routed experts and in these; `staying` as in `sharding`."""
+        return cls(_shared(layout, c, (dense, routed), staying), _crossing(layout, c, (dense, routed), staying))
+
+    @property
+    def ahead(self) -> tuple[Comm, ...]:
+        """The weights of a forward: from the host, and then from the ranks that share them."""
+        return _in_each(one.fetch for one in self.hosts) + _in_each(sent.gather for sent in self.shared)
+
+    @property
+    def again(self) -> tuple[Comm, ...]:
+        """The weights of a backward."""
+        return _in_each(one.again for one in self.hosts) + _in_each(sent.again for sent in self.shared)
+
+    @property
+    def scattered(self) -> tuple[Comm, ...]:
+        """The gradients of each micro-batch."""
+        return _in_each(sent.scatter for sent in self.shared)
+
+    @property
+    def leaving(self) -> tuple[Comm, ...]:
+        """The gradients of each micro-batch that go to the host."""
+        return _in_each(one.leave for one in self.hosts)
+
+    @property
+    def buckets(self) -> tuple[Comm, ...]:
+        """The gradients of a step."""
+        each = [comm for sent in self.shared for comm in (sent.scatter, sent.reduce, sent.scatter_once, sent.copies)]
+        return tuple(_whole(comm) for comm in each if comm.once)
+
+
+def _shared(layout: Layout, facts: Conventions, own: Sequence[float], staying: float) -> list[Sharding]:
     """Return what is sent of the parameters outside of routed experts, and of those where there are any."""
     dense, routed = own
-    found = [sharding(dense, layout, facts, shards=size(layout, "shard"), copies=layout.replicas)]
+    shards = size(layout, "shard")
+    found = [sharding(dense, layout, facts, shards=shards, copies=layout.replicas, staying=staying)]
     if routed and size(layout, "edp") > 1:
         found.append(sharding(routed, layout, facts, shards=size(layout, "edp"), over="edp"))
     return found
 
 
-def _crossing(layout: Layout, facts: Conventions, own: Sequence[float]) -> list[HostTraffic]:
+def _crossing(layout: Layout, facts: Conventions, own: Sequence[float], staying: float) -> list[HostTraffic]:
     """Return what crosses between device and host, of the same parameters; nothing where nothing is offloaded."""
     if layout.offload == "none":
         return []
     over: Axis = "shard" if layout.zero >= 2 else "data"
-    pairs = [(own[0], size(layout, over), layout.replicas)]
-    pairs += [(own[1], size(layout, "edp"), 1)] if own[1] else []
-    offload = layout.offloaded
-    return [host_traffic(n, layout, facts, offload=offload, shards=ranks, copies=copies) for n, ranks, copies in pairs]
-
-
-def _weights(fetched: Sequence[Comm], gathered: Sequence[Comm]) -> tuple[Comm, ...]:
-    """Return how weights come in each micro-batch: from the host, and then from the ranks that share them."""
-    return _in_each(fetched) + _in_each(gathered)
+    shards, offload = size(layout, over), layout.offloaded
+    found = [
+        host_traffic(own[0], layout, facts, offload=offload, shards=shards, copies=layout.replicas, staying=staying)
+    ]
+    if own[1]:
+        found.append(host_traffic(own[1], layout, facts, offload=offload, shards=size(layout, "edp"), copies=1))
+    return found
 
 
 def _once(comms: Iterable[Comm]) -> tuple[Comm, ...]:
