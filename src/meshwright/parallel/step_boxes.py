@@ -102,7 +102,7 @@ class _Stage:
         self._model, self._layout, self._stage, self._groups, self._rules = model, layout, stage, groups, rules
         self._seen: set[str] = set()
         self._filled: dict[Axis, int] = {}  # bytes of the next bucket of an axis
-        self._buckets: dict[Axis, deque[int]] = {}  # of each axis, those that are not full yet
+        self._buckets: dict[Axis, deque[int]] = {}  # of each axis, not yet full
         for number, comm in enumerate(stage.gradients):
             self._buckets.setdefault(comm.axis, deque()).append(number)
         units = list(stage.units)
@@ -178,7 +178,7 @@ class _Stage:
         return isinstance(rule, Parameters) and before is not None and before.module.startswith(f"{group.module}.")
 
     def _filled_by(self, axis: Axis, own: int) -> list[StepBox]:
-        """Return the buckets of an axis that so many bytes of gradients fill."""
+        """Return the buckets of an axis that `own` more bytes of gradients fill."""
         waiting, found = self._buckets.get(axis, deque()), []
         self._filled[axis] = self._filled.get(axis, 0) + own
         while waiting and self._filled[axis] >= self._stage.gradients[waiting[0]].bytes:
@@ -187,7 +187,7 @@ class _Stage:
         return found
 
     def _own_bytes(self, group: OperatorGroup) -> tuple[Axis, int]:
-        """Return who shares the parameters of a group, and the bytes of those that no group before has had."""
+        """Return who shares a group's parameters, and their bytes without parameters of an earlier group."""
         names = _parameters(group) - self._seen
         self._seen |= names
         found = [self._model.get_parameter(name) for name in names]

@@ -109,8 +109,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
-    reshards=1, root_stays=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1, gather_waits=1,
-    stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
+    reshards=1, root_stays=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1,
+    gather_waits=1, stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
     shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
     norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
     cut_by_cost=1, joined_adapters=0,
@@ -141,8 +141,8 @@ OWN = "meshwright"
 # (_default_to_fused_or_foreach): so Trainer's adamw_torch, its default below torch 2.8
 # (huggingface/transformers:src/transformers/training_args.py), and LitGPT's and prime-rl's
 SHARDED = Conventions(
-    host_weight_bytes=SINGLE_BYTES, shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1, logit_bytes=12,
-    spare_gradient_bytes=0, joined_adapters=0, gradients_late=2, roots_at_once=1,
+    root_stays=1, host_weight_bytes=SINGLE_BYTES, shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1,
+    logit_bytes=12, spare_gradient_bytes=0, joined_adapters=0, gradients_late=2, roots_at_once=1,
 )  # fmt: skip
 EVERY_SECOND = msgspec.structs.replace(  # the gate's activation is computed again
     SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12
@@ -150,7 +150,7 @@ EVERY_SECOND = msgspec.structs.replace(  # the gate's activation is computed aga
 TITAN_2024 = msgspec.structs.replace(EVERY_SECOND, selective_saves=3)  # compiled layers
 # torchtitan 0.3 computes output and loss of an eighth of the sequence at a time (components/loss.py,
 # ChunkedLossWrapper); it compiles only where asked to, and AdamW is fused (config, Optimizer.implementation)
-TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8, roots_at_once=0)
+TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8, roots_at_once=0, root_stays=2)
 # XLA computes softmax and its gradient again inside the products and sums that read them: there are logits as the
 # product returns them, and their gradient, which enters two products. Google's recipe of Llama 3.1 70B ran with 5 x
 # 8,192 tokens a chip of 32 GiB (AI-Hypercomputer/tpu-recipes:training/trillium), where single precision beside these
@@ -158,7 +158,7 @@ TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8, roots_at_once=0)
 # gathered before its product and its gradient scattered after it (GSPMD, Xu et al. 2021, arXiv 2105.04663), and
 # gradients are a result of the backward: there are none before it
 XLA = msgspec.structs.replace(
-    SHARDED, logit_bytes=2 * HALF_BYTES, gathers_matrix=1, gradients_late=1, roots_at_once=0, fragments=0
+    SHARDED, root_stays=0, logit_bytes=2 * HALF_BYTES, gathers_matrix=1, gradients_late=1, roots_at_once=0, fragments=0
 )
 # MaxText's remat_policy minimal_with_context keeps what products and attention return, by name
 # (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, minimal_policy; layers/moe.py has the names too)
@@ -206,7 +206,7 @@ UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused los
 # communication_data_type), and a step ends with the gather of what ZeRO 1 and 2 updated (runtime/zero/stage_1_and_2.py,
 # step)
 DEEPSPEED = msgspec.structs.replace(
-    EAGER, shares_single=0, gradient_bytes=HALF_BYTES, held_gradient_bytes=HALF_BYTES,
+    EAGER, root_stays=0, shares_single=0, gradient_bytes=HALF_BYTES, held_gradient_bytes=HALF_BYTES,
     host_weight_bytes=HALF_BYTES, host_gradient_bytes=HALF_BYTES, host_beside=1, host_overlaps=1,
     gradients_late=0, roots_at_once=0, gather_waits=2,  # buffers of its own, and FusedAdam (runtime/zero, ops/adam)
 )  # fmt: skip

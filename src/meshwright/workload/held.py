@@ -58,6 +58,8 @@ def states(
     parameters = where(kept, share * p.own, weight * p.held + where(own, share * p.own, 0)) + frozen
     gradients = summed * where(cut & each, p.own, p.held + c.sums_apart * where(split.zero == 1, p.own, 0))
     whole = halves & (split.pp > 1) & (c.whole_halves > 0)
+    # what is outside of the layers counts as whole, of stacks too where it does not stay so: where backwards begin the
+    # output is, and measured peaks of torchtitan, which drops its embedding, are nearer to all of it
     passing = where(kept, weight * where(whole, p.held, np.minimum(p.held, 2 * p.layer + p.ends)), 0)
     passing = passing + where(cut & each, summed * where(whole, p.held, p.layer), 0)
     if np.any(c.gathers_matrix):  # two matrices and a gradient, or the output's weights and their gradient

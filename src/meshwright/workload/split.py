@@ -10,7 +10,7 @@ the residual stream [rows, features] on a rank of cp:
           and back by all-to-all (Jacobs et al. 2023, arXiv 2309.14509)
     ep    rows to their experts and back, forwards and backwards
     zero  1: gradients scattered in buckets and weights gathered, once a step; 2: weights gathered once a step,
-          gradients scattered in each micro-batch; 3: weights gathered twice in each micro-batch, those that stay whole
+          gradients scattered in each micro-batch; 3: weights gathered twice in each micro-batch, but what stays whole
           (`root_stays`: of the root, which is embedding, last norm and output in one piece) once
     pp    C at every cut, forwards and backwards; once a step the gradient of a matrix that two stages use
     host  where a device's states or weights live in the memory of its host (offload): gradients to the host, weights
@@ -219,8 +219,9 @@ def host_traffic(
     """Return what crosses between device and host of `held` parameters that lie on `shards` ranks.
 
     `offload` is the place in `layout.OFFLOADS`. A rank sends what it updates: its share under ZeRO, else everything.
-    Weights come as often as ZeRO gathers them (`staying` as in `sharding`), also where one rank has nothing to gather. Copies of a sharded model
-    sum their gradients once a step, and none leave before; so do ranks that ZeRO 1 leaves all gradients.
+    Weights come as often as ZeRO gathers them (`staying` as in `sharding`), also where one rank has nothing to gather.
+    Copies of a sharded model sum their gradients once a step, and none leave before; so do ranks that ZeRO 1 leaves all
+    gradients.
     """
     own = where(split.zero > 0, part(held, shards), held)
     states, weights = 1 * (offload == 1), 1 * (offload == 2)

@@ -2,12 +2,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, price_layouts
 from meshwright.plan.search.explore import price_all, row_of, study_of
 from meshwright.plan.search.refine import refined
-from meshwright.plan.search.simulated import simulate_plan
+from meshwright.plan.search.simulated import simulate_plan, step_program
 from meshwright.timeline import length_s
 from tests.unit.plan.test_explore import setting
 
@@ -46,12 +47,21 @@ def test_a_model_sharded_in_each_node_sends_only_its_sums_between_nodes():
     spans = simulate_plan(CASE, Layout(dp=16, zero=3, replicas=2)).spans
 
     along = Counter((s.name, s.detail.split()[0]) for s in spans if s.lane == "comm")
-    assert along == {
-        ("all_gather", "shard"): 2 * micro_batches * layers,
-        ("reduce_scatter", "shard"): micro_batches * layers,
-        ("all_reduce", "replica"): layers,
+    assert along == {  # what is outside of the layers stays whole from forward to backward
+        ("all_gather", "shard"): (2 * layers + 1) * micro_batches,
+        ("reduce_scatter", "shard"): (layers + 1) * micro_batches,
+        ("all_reduce", "replica"): layers + 1,
     }
     assert busy_s(spans, "all_gather") < busy_s(whole, "all_gather")
+
+
+def test_torchtitan_gathers_its_embedding_for_the_backward_too_and_its_output_once():
+    program = step_program(replace(CASE, stack="torchtitan"), Layout(dp=16, zero=3))
+
+    embedding, _, output = program.stages[0].units
+    table = 2 * CASE.architecture.vocab_size * CASE.architecture.hidden_size
+    assert [[comm.bytes for comm in one.ahead] for one in embedding.both] == [[table], [table]]
+    assert [[comm.bytes for comm in one.ahead] for one in output.both] == [[table], []]
 
 
 @pytest.mark.parametrize(

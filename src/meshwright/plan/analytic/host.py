@@ -111,7 +111,7 @@ def hosted_s(
     window: tuple[Number, Number],
     shard: Number,
 ) -> Hosted:
-    """Return what offloading `parameters` takes: all of a rank, its experts' of them, those that stay until backward.
+    """Return what offloading `parameters` takes: all of a rank, its experts', what stays whole until backward.
 
     `window` are the seconds of a step beside which weights may come and gradients may leave: all of it, and backward.
     FSDP2 copies the gradients of the first micro-batch beside what follows; those of the others it waits for, since

@@ -82,9 +82,7 @@ def step_s(
     sent = held + gathered_again(model, grid, most), experts
     staying = staying_parameters(c, model, grid, embedding=1.0, output=ends_meet(grid))
     data = _data_parallel(machine, c, model, grid, (*sent, staying), layer, most, micro, work, shard)
-    ranks = np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
-    updated = (held - experts) / ranks + experts / np.maximum(ranks / grid.expert_cut, 1.0)
-    update_s = UPDATE_BYTES * c.optimizer * c.trained * updated / (machine.memory_rate * c.memory)
+    update_s = _update_s(machine, c, grid, held, experts, shard)
     if np.any(grid.offload):
         window = (work + data[0], micro * (most * (layer.backward.total_s + layer.again.total_s) + head[1]))
         host = hosted_s(machine, c, grid, (held, experts, staying), micro=micro, window=window, shard=shard)
@@ -111,6 +109,13 @@ def step_s(
         optimizer_s=update_s * p,
         other_s=(c.step_s + micro * c.micro_s * grid.vpp) * p,
     )
+
+
+def _update_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, experts: Number, shard: Number) -> Number:
+    """Return seconds of the update on the device: of what ZeRO leaves a rank of its parameters."""
+    ranks = np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    updated = (held - experts) / ranks + experts / np.maximum(ranks / grid.expert_cut, 1.0)
+    return UPDATE_BYTES * c.optimizer * c.trained * updated / (machine.memory_rate * c.memory)
 
 
 def paced_layers(
@@ -282,7 +287,7 @@ def _data_parallel(
 ) -> tuple[Number, Number]:
     """Return exposed and hidden seconds of gradients and sharded `parameters`.
 
-    These are all of a rank, its experts' of them, and those that ZeRO-3 gathers once and keeps until their backward.
+    These are all of a rank, its experts', and what ZeRO-3 gathers once and keeps until backward.
 
     Plain and ZeRO-1: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and, for
     the gather, forward, unless it is waited for after the update. ZeRO-2: a scatter in every micro-batch's backward,

@@ -190,7 +190,7 @@ def _stage(
     rooted = own.outside if c.root_stays and layout.zero >= 2 else 0.0
     every = _Moved.of(layout, c, own.dense + own.outside, own.routed)
     of_layer = _Moved.of(layout, c, (own.dense + own.outside - rooted) / units, own.routed / units)
-    root = _Moved.of(layout, c, rooted, staying=own.staying) if rooted else None
+    before, behind = _outside(layout, c, own) if rooted else ((), ())
     back = () if c.host_overlaps else _once(one.back for one in every.hosts)  # else within the update's time
     beside = c.keys_ring > 0
     several = micro_batches(layout, setting.global_batch) > 1  # FSDP2 waits for gradients that the host adds up
@@ -213,9 +213,9 @@ def _stage(
         ),
     )
     return Stage(
-        units=(equal,) if root is None else (_root(root, waited=waited), equal),
+        units=(*(one.unit(waited=waited) for one in before), equal, *(one.unit(waited=waited) for one in behind)),
         output_bytes=round(float(stage_message(residual, layout, c))),
-        gradients=of_layer.buckets * units + (() if root is None else root.buckets),
+        gradients=of_layer.buckets * units + tuple(comm for one in (*behind, *before) for comm in one.buckets),
         sums=_once(comm for one in every.hosts for comm in (one.leave, one.leave_once)),
         parameters=back
         + _once(one.fetch for one in every.hosts)
@@ -223,14 +223,17 @@ def _stage(
     )
 
 
-def _root(moved: "_Moved", *, waited: bool) -> Unit:
-    """Return the unit of what is outside of the layers: whole from the beginning of forward to backward's end."""
-    backward = Pass(
-        comms=moved.leaving if waited else (),
-        ahead=moved.again,
-        behind=moved.scattered + (() if waited else moved.leaving),
-    )
-    return Unit(name=ROOT, forward=Pass(ahead=moved.ahead), backward=backward)
+def _outside(layout: Layout, c: Conventions, own: _Own) -> tuple[tuple["_Moved", ...], tuple["_Moved", ...]]:
+    """Return what is gathered by itself outside of the layers, before them and behind them.
+
+    That is the root, whole from the beginning of forward to the end of backward; or an embedding that does not stay
+    whole, before the layers, and the output behind them.
+    """
+    lone = own.outside - own.staying
+    if not lone:
+        return (_Moved.of(layout, c, own.outside, staying=own.staying),), ()
+    output = (_Moved.of(layout, c, own.staying, staying=own.staying),) if own.staying else ()
+    return (_Moved.of(layout, c, lone),), output
 
 
 class _Moved(NamedTuple):
@@ -243,6 +246,15 @@ class _Moved(NamedTuple):
     def of(cls, layout: Layout, c: Conventions, dense: float, routed: float = 0.0, *, staying: float = 0.0) -> "_Moved":
         """Return what is sent of parameters outside of routed experts and in these; `staying` as in `sharding`."""
         return cls(_shared(layout, c, (dense, routed), staying), _crossing(layout, c, (dense, routed), staying))
+
+    def unit(self, *, waited: bool) -> Unit:
+        """Return these as a unit outside of the layers; gradients are `waited` for where the host adds them."""
+        backward = Pass(
+            comms=self.leaving if waited else (),
+            ahead=self.again,
+            behind=self.scattered + (() if waited else self.leaving),
+        )
+        return Unit(name=ROOT, forward=Pass(ahead=self.ahead), backward=backward)
 
     @property
     def ahead(self) -> tuple[Comm, ...]:
