@@ -54,6 +54,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     host_weight_bytes: Number = HALF_BYTES
     host_gradient_bytes: Number = SINGLE_BYTES
     host_beside: Number = 0  # offload=optimizer: with ZeRO 2 gradients leave beside each backward; 0: once
+    lone_experts_stay: Number = 0  # offload=parameters: on the device, where one rank has them alone; their states go
     host_overlaps: Number = 0  # the first weights come back while the host still updates others
     cut_by_cost: Number = 0  # stages of a pipeline are cut where that balances their cost; 0: as evenly as can be
     # what lies in memory
@@ -110,7 +111,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
     reshards=1, root_stays=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1,
-    gather_waits=1, stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
+    gather_waits=1, lone_experts_stay=1, stops_early=1, host_weight_bytes=SINGLE_BYTES,
+    held_weight_bytes=SINGLE_BYTES, sums_apart=1,
     shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
     norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
     cut_by_cost=1, joined_adapters=0,

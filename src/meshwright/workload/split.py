@@ -252,6 +252,14 @@ def host_traffic(
     )
 
 
+def expert_traffic(
+    held: Number, split: SplitDegrees, c: Conventions, *, offload: Number, shards: Number, copies: Number = 1
+) -> HostTraffic:
+    """Return what `host_traffic` says of experts, of which one rank may have its own alone."""
+    stay = (offload == 2) & (shards <= 1) & (c.lone_experts_stay > 0)
+    return host_traffic(held, split, c, offload=where(stay, 1, offload), shards=shards, copies=copies)
+
+
 def gathered_weight_bytes(c: Conventions) -> Number:
     """Return the bytes of a weight that is gathered, in the mean: frozen ones in few bits travel as they lie."""
     return _with_packed(c, c.weight_bytes, c.weight_bytes)

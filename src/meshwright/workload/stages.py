@@ -19,6 +19,7 @@ from .split import (
     Sizes,
     context_exchange,
     expert_exchange,
+    expert_traffic,
     host_traffic,
     sharding,
     stage_message,
@@ -215,8 +216,8 @@ def _sharded(
         )
     ]
     if experts:
-        shards = size(layout, "edp")  # one rank's own experts are not sharded, so that they stay on its device
-        host = host_traffic(experts, layout, c, offload=offload * (shards > 1), shards=shards)
+        shards = size(layout, "edp")
+        host = expert_traffic(experts, layout, c, offload=offload, shards=shards)
         found.append((sharding(experts, layout, c, shards=shards, over="edp"), host))
     return found
 

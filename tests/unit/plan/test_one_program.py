@@ -20,12 +20,17 @@ from meshwright.plan.search.simulated import step_program as simulated_program
 from meshwright.workload.chain import chain_units
 from meshwright.workload.stages import ENDS, rank_of_stages, step_program
 from meshwright.workload.transformer import describe_workload
-from tests.multiproc.parallel.layouts import DROPOUT, FAST, SLOW, UNTIED, Case
+from tests.multiproc.parallel.layouts import DROPOUT, EXPERTS, FAST, SLOW, UNTIED, Case
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, small_model
 from tests.unit.plan.analytic.test_own_memory import AUTOCAST, architecture_of
 
 COUNT_BYTES = 8
-OFFLOADED = (Case("dp=2,mbs=2,zero=3,offload=parameters"), Case("dp=2,pp=2,mbs=1,zero=3,offload=parameters", UNTIED))
+OFFLOADED = (
+    Case("dp=2,mbs=2,zero=3,offload=parameters"),
+    Case("dp=2,pp=2,mbs=1,zero=3,offload=parameters", UNTIED),
+    Case("dp=2,ep=2,mbs=2,zero=3,offload=parameters", EXPERTS),  # experts of one rank alone
+    Case("dp=4,ep=2,mbs=1,zero=3,offload=parameters", EXPERTS),
+)
 CASES = [case for case in (*FAST, *SLOW, *OFFLOADED) if case.model != DROPOUT]  # no configuration says dropout
 
 

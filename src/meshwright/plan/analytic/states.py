@@ -111,7 +111,7 @@ def end_parameters(model: ModelQuantities, grid: Grid, *, embedding: Number, out
     A tied matrix is on both ends of a pipeline, and once on a rank that is both.
     """
     table = model.vocab * model.hidden
-    again = np.where(_is_tied(model) & (embedding > 0), 0.0, table) * output
+    again = np.where(np.logical_and(_is_tied(model), np.greater(embedding, 0)), 0.0, table) * output
     return (embedding * (table + model.positions * model.hidden + model.beside) + again) / grid.tp
 
 

@@ -222,7 +222,7 @@ def _summing_s(
 
 def ends_meet(grid: Grid) -> Number:
     """Return 1 where the rank with the embedding has the output too: without a pipeline, or where stages lie in a V."""
-    return 1.0 * ((grid.pp <= 1) | is_folded(grid))
+    return np.where(grid.pp <= 1, 1.0, 1.0 * is_folded(grid))
 
 
 def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:

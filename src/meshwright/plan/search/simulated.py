@@ -28,6 +28,7 @@ from ...workload.split import (
     Sizes,
     context_exchange,
     expert_exchange,
+    expert_traffic,
     host_traffic,
     sharding,
     stage_message,
@@ -194,7 +195,7 @@ def _stage(
     back = () if c.host_overlaps else _once(one.back for one in every.hosts)  # else within the update's time
     beside = c.keys_ring > 0
     several = micro_batches(layout, setting.global_batch) > 1  # FSDP2 waits for gradients that the host adds up
-    waited = layout.offload == "parameters" and c.shares_single > 0 and several
+    waited = bool(layout.offload == "parameters" and c.shares_single > 0 and several)
     hidden = [_in_each(way) if beside else () for way in rings]
     blocking = [() if beside else _in_each(way) for way in rings]
     equal = Unit(
@@ -303,7 +304,7 @@ def _crossing(layout: Layout, facts: Conventions, own: Sequence[float], staying:
         host_traffic(own[0], layout, facts, offload=offload, shards=shards, copies=layout.replicas, staying=staying)
     ]
     if own[1]:
-        found.append(host_traffic(own[1], layout, facts, offload=offload, shards=size(layout, "edp"), copies=1))
+        found.append(expert_traffic(own[1], layout, facts, offload=offload, shards=size(layout, "edp")))
     return found
 
 
