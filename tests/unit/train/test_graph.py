@@ -97,8 +97,8 @@ def test_rows_go_to_their_experts_before_these_compute_and_come_back_after_them_
     ]  # fmt: skip
     assert around(lane.backward)[1:] == [
         "experts", "all-to-all of the gradients of the rows from their experts", "experts.bank",
-        "all-to-all of the gradients of the rows to their experts", "reduce-scatter of the gradients of the router's weights",
-        "reduce-scatter of the gradient of the input",
+        "all-to-all of the gradients of the rows to their experts",
+        "reduce-scatter of the gradients of the router's weights", "reduce-scatter of the gradient of the input",
     ]  # fmt: skip
 
 
