@@ -4,6 +4,8 @@ FLOPs of one sequence of s tokens: 4 s^2 d a forward, half of it if causal score
 computes five products in place of two, 2.5 times the forward (Dao et al. 2022, arXiv 2205.14135, 2307.08691). Each
 score has one exponential too, whatever the head's width, so that narrow heads take longer for their FLOPs: an H100 has
 16 of them in the time of 4,096 FLOPs, those of 16 scores of 64 elements (Shah et al. 2024, arXiv 2407.08608).
+What was fitted to short sequences holds for short ones: from the longest of them to twice that, a stack whose kernel
+was timed alone goes over to that kernel's rate.
 Without fusion the scores travel through memory: nine bytes a score forward and eleven backward in half precision
 (scores written and read, softmax and its mask, dropout; Korthikanti et al. 2022, arXiv 2205.05198, section 4).
 """
@@ -34,6 +36,10 @@ def flash_s(
     width = (model.head_dim + model.value_dim) / 2.0
     narrow = (1.0 + c.exponentials / width) / (1.0 + c.exponentials / USUAL_WIDTH)
     forward = flops / (machine.peak_half * c.attention) * short * narrow
+    if np.any(c.attention_alone):
+        alone = flops / (machine.peak_half * np.where(c.attention_alone > 0, c.attention_alone, 1.0)) * narrow
+        beyond = np.clip(seq_len / c.attention_within - 1.0, 0.0, 1.0) * (c.attention_alone > 0)
+        forward = (1.0 - beyond) * forward + beyond * alone
     return forward, 2.5 * forward
 
 

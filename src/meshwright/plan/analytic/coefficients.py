@@ -46,6 +46,8 @@ class Coefficients(Conventions, frozen=True, kw_only=True):
     cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
+    attention_alone: Number  # fact: that share of the stack's kernel timed alone on long sequences; 0 where none was
+    attention_within: Number  # fact: tokens of the longest sequence in the runs that `attention` was fitted to
     exponentials: Number  # elements of a head's width whose products take as long as one score's exponential
     recurrence: Number  # products inside a recurrence's chunks, beside that
     scan: Number  # multiplies the bytes of a recurrence's kernels

@@ -115,3 +115,14 @@ def test_an_update_moves_its_bytes_no_faster_than_memory_does():
     memory = coefficients(book(), "bridge", "h100", "bf16").memory
 
     assert memory / update.low < 0.95  # of the memory's rate, more than any kernel reaches
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_ranks_whose_experts_are_whole_sort_their_own_tokens_alone(tp):
+    whole, cut = Layout(tp=tp, dp=64 // tp, ep=8, etp=1), Layout(tp=tp, dp=64 // tp, ep=8, etp=tp)
+
+    def passes(layout):
+        return routed(WIDE, layout)[0] - routed(WIDE, layout, routing=0.0)[0]
+
+    assert passes(cut) == pytest.approx(passes(Layout(dp=64, ep=8)))
+    assert passes(whole) == pytest.approx(passes(cut) / tp)
