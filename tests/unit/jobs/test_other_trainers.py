@@ -433,6 +433,12 @@ def test_automodel_says_its_dispatcher_and_that_its_states_are_in_single_precisi
     assert not any("float32" in line for line in found.ignored)
 
 
+@pytest.mark.parametrize(("gate", "traits"), [("true", ("beside",)), ("false", ())])
+def test_a_gate_for_benchmarks_sends_rows_to_fewer_ranks_than_a_trained_one(tmp_path, gate, traits):
+    text = AUTOMODEL.replace("}}\ndataset", "}, backend: {fake_balanced_gate: %s}}\ndataset")
+    assert job(tmp_path, {"a.yaml": text % (1, 8, "", gate)}, gpus=8).traits == traits
+
+
 def test_a_key_that_is_a_number_is_no_crash(tmp_path):
     text = "16: true\nmodel_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\nbf16: true\n"
 

@@ -61,6 +61,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
         draft.ignore(f"freeze_config, {' and '.join(frozen)}: priced as if none were frozen")
     deepep = "deepep" if keys.switch("model.backend.enable_deepep", default=False) else None  # its older name
     draft.dispatch("model.backend.dispatcher", keys.word("model.backend.dispatcher") or deepep)
+    if keys.switch("model.backend.fake_balanced_gate", default=False):
+        draft.traits.append("beside")
     _pipeline(draft, keys)
     draft.take_batch("global", keys, "step_scheduler.global_batch_size")
     draft.take_batch("local", keys, "step_scheduler.local_batch_size")

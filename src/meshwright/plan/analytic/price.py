@@ -59,13 +59,13 @@ OWN_NOT_MODELLED = (  # of what our engine is known to do
 GRAPHED = frozenset({"megatron", "bridge", "nemo"})
 GRAPHS = "memory of CUDA graphs where they are on: a few GB, in a pipeline more than 10 (Megatron-Bridge's guide)"
 
-
 TRAITS = {
     "eager": "layers that run operator by operator",
     "vanilla": "no asynchronous tensor parallelism",
     "tp-overlap": "products that hide tensor parallelism",
     "dp-waits": "gradients that travel after the backward pass",
     "gather-waits": "weights that are gathered before the forward pass",
+    "beside": "a gate for benchmarks, which sends each token to experts that lie beside one another",
 }
 
 
