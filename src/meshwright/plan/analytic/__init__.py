@@ -7,7 +7,8 @@
 - memory: `memory` of `states` and `saved_activations`, `by_stage`; `fits` (beside the card),
   `held_roles` (how a run says that it holds weights and logits)
 - measured links: `measured`; a user's runs: `calibration`, `factors`
-- certainty: `fitted_range` (the runs of the fit), `cautions`, `dispatch` (of experts, where nothing tells it)
+- certainty: `fitted_range` (the runs of the fit), `cautions`, `dispatch` (of experts, where nothing tells it),
+  `unnamed_stack` (where nothing names one), `told_traits` (what a job does otherwise, in words)
 """
 
 from .coefficients import book

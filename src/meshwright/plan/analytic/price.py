@@ -33,6 +33,8 @@ from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities, Number
 from .recipes import recipes
 from .step import StepSeconds, step_s
+from .told_traits import otherwise
+from .unnamed_stack import PLAIN, doubt_of_stack, may_be_plain
 
 DEFAULT_STACK = OWN
 # precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
@@ -58,15 +60,6 @@ OWN_NOT_MODELLED = (  # of what our engine is known to do
 # Megatron-Bridge; NeMo's guide has a fifth more activations
 GRAPHED = frozenset({"megatron", "bridge", "nemo"})
 GRAPHS = "memory of CUDA graphs where they are on: a few GB, in a pipeline more than 10 (Megatron-Bridge's guide)"
-
-TRAITS = {
-    "eager": "layers that run operator by operator",
-    "vanilla": "no asynchronous tensor parallelism",
-    "tp-overlap": "products that hide tensor parallelism",
-    "dp-waits": "gradients that travel after the backward pass",
-    "gather-waits": "weights that are gathered before the forward pass",
-    "beside": "a gate for benchmarks, which sends each token to experts that lie beside one another",
-}
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -205,12 +198,6 @@ def _batch(setting: Setting, grid: Grid) -> dict[str, Any]:
     return {"seq_len": float(setting.seq_len), "global_batch": float(setting.global_batch), "shard": shard}
 
 
-def _otherwise(setting: Setting) -> str:
-    """Return what a job does otherwise than its stack's runs, in words."""
-    told = [words for trait, words in TRAITS.items() if trait in setting.traits]
-    return f"; this job has {' and '.join(told)}" if told else ""
-
-
 def coefficients_of(setting: Setting) -> Coefficients:
     """Return the constants of a setting's stack and machines, with what its own links and runs were measured at."""
     factors = own_factors(setting)
@@ -323,6 +310,8 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
     waiting, missed = _dispatch_doubt(setting, layout, known, float(prices.step_time_s[index]))
     band = known.band(setting.stack, experts=setting.architecture.experts)
+    band = widened(_narrowed(setting, layout, band), doubts) + missed
+    other, band = _unnamed(setting, layout, float(prices.step_time_s[index]), band)
     unmodelled = NOT_MODELLED + (OWN_NOT_MODELLED if setting.stack == OWN else ())
     unmodelled += (GRAPHS,) if known.engine(setting.stack) in GRAPHED else ()
     step_time_s = float(prices.step_time_s[index])
@@ -342,10 +331,19 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / float(machine_of(setting).peak),
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
-        error_band=widened(_narrowed(setting, layout, band), doubts) + missed,
-        not_modelled=(*unmodelled, *doubts, *waiting),
+        error_band=band,
+        not_modelled=(*unmodelled, *doubts, *waiting, *other),
         calibration=origins(setting),
     )
+
+
+def _unnamed(setting: Setting, layout: Layout, step_s: float, band: float) -> tuple[tuple[str, ...], float]:
+    """Return a doubt about a stack that nothing names, and a band that holds what plain layers would take."""
+    if setting.measured or not may_be_plain(setting.stack, layout, setting.precision):
+        return (), band
+    plain = replace(setting, stack=PLAIN)
+    theirs = performance(plain, price_layouts(plain, Grid.of([layout])), 0, layout)
+    return doubt_of_stack(step_s, band, theirs.step_time_s, theirs.error_band or 0.0)
 
 
 def origins(setting: Setting) -> tuple[str, ...]:
@@ -355,7 +353,7 @@ def origins(setting: Setting) -> tuple[str, ...]:
         *(measured_here(one, names) for one, names in applied(setting)),
         *((f"links as measured on {setting.cluster.name}: {in_words(fits)}",) if fits else ()),
         origin(known, setting.stack, node_group_of(setting.cluster).gpu.model),
-        f"stack {setting.stack}: {known.stacks.get(setting.stack, GENERIC).title}{_otherwise(setting)}",
+        f"stack {setting.stack}: {known.stacks.get(setting.stack, GENERIC).title}{otherwise(setting.traits)}",
         "constants.toml",
     )
 
