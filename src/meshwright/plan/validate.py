@@ -116,7 +116,7 @@ def predict(
     predicted = iter(
         zip(times_s, sizes, _verdicts(runs, batch, known), own.bands, own.doubts, own.origins, strict=True)
     )
-    return [_outcome(row, catalogue, *next(predicted)) if row.run else _unpriced(row) for row in rows]
+    return [_outcome(row, catalogue, known, *next(predicted)) if row.run else _unpriced(row) for row in rows]
 
 
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
@@ -184,7 +184,7 @@ def _unpriced(row: RunRow) -> Unpriced:
 
 
 def _outcome(
-    row: RunRow, catalogue: Catalogue, step_time_s: float, memory_bytes: float, fits: Fits, band: float,
+    row: RunRow, catalogue: Catalogue, known: Book, step_time_s: float, memory_bytes: float, fits: Fits, band: float,
     doubts: tuple[str, ...], origin: str,
 ) -> RowOutcome:  # fmt: skip
     measured = row.measured_step_time_s
@@ -214,7 +214,7 @@ def _outcome(
     )
     if not (impossible or found.is_far_outside):
         return found
-    return msgspec.structs.replace(found, perhaps=other_readings(row, found.step_time_s, band, catalogue))
+    return msgspec.structs.replace(found, perhaps=other_readings(row, found.step_time_s, band, catalogue, known))
 
 
 def _summary(family: str, group: Sequence[RowOutcome | Unpriced], band: float) -> FamilyErrors:

@@ -58,6 +58,31 @@ def test_a_figure_near_what_is_predicted_is_what_it_says(tmp_path, share):
     assert found.perhaps == ""
 
 
+SPARSE = {
+    **{"id": "a", "family": "automodel", "gpu": "H100", "num_gpus": "64", "model_name": "gpt-oss-120b", "dp": "64"},
+    **{"zero_stage_fsdp": "fsdp", "seq_len": "4096", "global_batch_sequences": "256", "micro_batch": "1"},
+    **{"recompute": "none", "precision": "bf16", "step_time_s": ""},
+}
+
+
+def test_a_row_that_leaves_out_how_experts_are_split_is_told_what_a_split_takes(tmp_path):
+    (split,) = outcomes(tmp_path, SPARSE | {"ep": "64"})
+    row = SPARSE | {"step_time_s": str(1.1 * split.step_time_s)}
+    (found,) = outcomes(tmp_path, row)
+
+    assert found.is_far_outside
+    assert "with experts over 64 ranks (ep=64), in place of ep=1" in found.perhaps
+    assert "with experts over 64 ranks" in told(tmp_path, row)
+
+
+@pytest.mark.parametrize("more", [{"model_name": "llama3-70b"}, {"zero_stage_fsdp": "1"}])
+def test_rows_without_experts_or_whose_weights_are_whole_have_no_such_split(tmp_path, more):
+    (priced,) = outcomes(tmp_path, SPARSE | more)
+    (found,) = outcomes(tmp_path, SPARSE | more | {"step_time_s": str(0.3 * priced.step_time_s)})
+
+    assert "experts" not in found.perhaps
+
+
 def test_a_figure_that_fits_no_reading_is_left_as_it_is(tmp_path):
     (priced,) = outcomes(tmp_path, ROW)
     (found,) = outcomes(tmp_path, ROW | {"step_time_s": str(30 * priced.step_time_s)})

@@ -1,26 +1,34 @@
 """Figures that people put under a step's time or a GPU's rate: what a measured cell that cannot be may be instead.
 
-No such reading is counted: a table says what it says, and its author can tell.
+A run that is far off may have split its experts where its row says that each rank gathers all of them: tables print a
+dash for degrees that only a configuration has. No such reading is counted: a table says what it says, and its author
+can tell.
 """
 
 import msgspec
+import numpy as np
 
 from ...hardware import Catalogue
 from ...units import counted, format_time
+from ..analytic.coefficients import Book
+from .batch import batch_of, step_of
 from .runs import Run, RunRow, beyond_peak
 
+SHARDED = 3  # ZeRO stage
 
-def other_readings(row: RunRow, predicted_s: float, band: float, catalogue: Catalogue) -> str:
+
+def other_readings(row: RunRow, predicted_s: float, band: float, catalogue: Catalogue, known: Book) -> str:
     """Return as what a measured figure would be within its band, "" where as nothing that is often meant."""
     run, measured_s = row.run, row.measured_step_time_s
     if run is None or not measured_s:
         return ""
-    found = [
+    found = [_of_split_experts(run, measured_s, band, catalogue, known)]
+    found += [
         f"{said} it would be a step of {format_time(step_s)}"
         for said, step_s in _readings(run, measured_s, of_rate=row.is_of_rate)
         if abs(predicted_s / step_s - 1.0) <= band and not beyond_peak(run, step_s, catalogue)
     ]
-    return ", or ".join([*found, *_batch_of_tokens(run, measured_s, catalogue)])
+    return ", or ".join(filter(None, [*found, *_batch_of_tokens(run, measured_s, catalogue)]))
 
 
 def _batch_of_tokens(run: Run, measured_s: float, catalogue: Catalogue) -> list[str]:
@@ -32,6 +40,19 @@ def _batch_of_tokens(run: Run, measured_s: float, catalogue: Catalogue) -> list[
     if beyond_peak(fewer, measured_s, catalogue):
         return []
     return [f"its batch in tokens would be of {counted(sequences, 'sequence')} (column global_batch_tokens)"]
+
+
+def _of_split_experts(run: Run, measured_s: float, band: float, catalogue: Catalogue, known: Book) -> str:
+    """Return what a step takes with the experts over all ranks that gather them, "" where that is as far off."""
+    layout = run.layout
+    split = int(np.gcd(layout.dp * layout.cp // layout.replicas, run.architecture.experts or 1))
+    if layout.zero != SHARDED or layout.ep > 1 or split == 1:
+        return ""
+    mine = msgspec.structs.replace(run, layout=msgspec.structs.replace(layout, ep=split))
+    step_s = float(np.ravel(step_of(batch_of([mine], catalogue, known), known.values).total_s)[0])
+    if abs(step_s / measured_s - 1.0) > band:
+        return ""
+    return f"with experts over {split} ranks (ep={split}), in place of ep=1, {format_time(step_s)} is predicted"
 
 
 def _readings(run: Run, measured_s: float, *, of_rate: bool) -> list[tuple[str, float]]:
