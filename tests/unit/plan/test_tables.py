@@ -301,3 +301,30 @@ def test_every_column_is_listed():
 def test_a_gpu_that_the_catalogue_has_not_is_not_taken_for_another(name):
     with pytest.raises(InputError, match=name):
         accelerator_of(load_catalogue(), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("trn1.32xlarge", "trainium1"), ("a2-ultragpu-8g", "a100-80g"), ("g5.48xlarge", "a10g")]
+)
+def test_a_node_by_its_clouds_name_is_its_accelerator_whatever_letters_it_has(name, key):
+    assert accelerator_of(load_catalogue(), name) == key
+
+
+@pytest.mark.parametrize(("family", "refused"), [("", False), ("torchtitan", True), ("megatron", False)])
+def test_a_run_of_an_unknown_stack_may_have_had_more_ranks_than_key_value_heads(tmp_path, family, refused):
+    row = DENSE | {"id": "wide", "family": family, "year": "2025", "tp": "16", "dp": "4", "step_time_s": ""}
+    (found,) = read(tmp_path, row)
+
+    assert (found.run is None) == refused
+    if refused:
+        assert "num_key_value_heads" in found.reason
+
+
+def test_a_table_of_which_no_row_can_be_priced_says_so_by_its_exit_code(tmp_path):
+    path = tmp_path / "runs.csv"
+    lines = ["id,gpu,num_gpus,model_name,seq_len,global_batch_sequences,dp", "a,abacus,8,llama3-8b,4096,64,8"]
+    path.write_text("\n".join(lines) + "\n")
+    assert cli.run_command(["validate", str(path)]) == 1
+
+    path.write_text("\n".join([*lines, "b,H100,8,llama3-8b,4096,64,8"]) + "\n")
+    assert cli.run_command(["validate", str(path)]) == 0

@@ -3,6 +3,7 @@
 `plan.columns` says what the columns mean.
 """
 
+import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -361,8 +362,8 @@ def _network_gbps(cells: Cells, catalogue: Catalogue, node: NodeType | None, ass
 
 
 def _check_legal(layout: Layout, model: Architecture, stack: str, **job: int) -> None:
-    """Raise InputError with every rule that a layout breaks; our own engine's rules are of them, as in `plan`."""
-    broken = illegal(layout, model, **job, shared_heads=shares_key_heads(stack))
+    """Raise InputError with every rule that a layout breaks, our own engine's too; strangers may share heads."""
+    broken = illegal(layout, model, **job, shared_heads=stack in STRANGERS or shares_key_heads(stack))
     if stack == OWN:
         broken += [f"{rule}; or a family that has it" for rule in unlike_its_stack(OWN, layout, model)]
     if broken:
@@ -446,10 +447,15 @@ def _stranger(cells: Cells, beside: str) -> str:
 
 
 def accelerator_of(catalogue: Catalogue, name: str) -> str:
-    """Return the catalogue's key for a GPU as a table names it: "H100-80GB-SXM (DGX H100)", "GB200-NVL72"."""
+    """Return the catalogue's key for a GPU as a table names it: "H100-80GB-SXM (DGX H100)", "GB200-NVL72", by its node.
+
+    A node's name may have an accelerator's in it that is another's: Google's a2-ultragpu-8g has A100s.
+    """
     try:
         return catalogue.accelerator_key(name)
     except InputError:
+        with contextlib.suppress(InputError):
+            return catalogue.node(name).accelerator
         words = re.sub(r"(?<=[a-z]) (?=\d)", "", re.sub(r"\(.*?\)", " ", name.lower()))
         stems = {key.split("-")[0] for key in catalogue.accelerators}
         stem = next(
