@@ -124,11 +124,21 @@ def instead_of_type(config: Mapping[str, Any]) -> str:
         return "this is an index of weights; take the config.json beside it"
     if "n_layers" in config and "dim" in config:
         return "this has the keys of other code, as Meta's params.json has; take the config.json of the same model"
+    if len(told := [f"{key} is {IN_TABLES[key]}" for key in config if key in IN_TABLES]) > 1:
+        theirs = "its keys are columns of a table of `validate`; expected those of a config.json"
+        return f"{theirs}: {', '.join(told)}{TYPES}"
     if not any(key in config for name in SIZES for key in ALIASES.get(name, (name,))):
         return "no size of a model is in it; take the config.json that lies beside the weights"
     return "expected a word such as llama"
 
 
+# columns of a table of runs, by the key of a config.json for the same size
+IN_TABLES = {
+    **{"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads", "vocab": "vocab_size"},
+    **{"kv_heads": "num_key_value_heads", "ffn_hidden": "intermediate_size", "tied": "tie_word_embeddings"},
+    **{"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"},
+}
+TYPES = '; model_type "llama" is a decoder whose networks are gated'
 OF_DIFFUSERS = "{made} is a part of diffusers: its models of images and videos are not counted; --params takes a size"
 OF_PIPELINE = (
     "{made} is a pipeline of diffusers: its model_index.json lists classes and no sizes, which the config.json of "

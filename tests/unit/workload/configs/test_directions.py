@@ -178,6 +178,8 @@ def test_a_file_without_a_type_is_read_as_the_one_whose_class_it_names():
     [
         ({"tokenizer_class": "LlamaTokenizer", "model_max_length": 4096}, "no size of a model is in it"),
         ({"bos_token_id": 1, "temperature": 0.6}, "no size of a model is in it"),
+        ({"layers": 4, "hidden": 64, "heads": 4, "gated_mlp": True}, "hidden is hidden_size, heads is num_attention_h"),
+        ({"layers": 4, "hidden": 64}, '; model_type "llama" is a decoder whose networks are gated'),
         ({"n_layer": 12, "n_embd": 768}, "expected a word such as llama"),
         (TEXT | {"num_key_value_heads": 0}, "num_key_value_heads: expected 1 or more, got 0"),
         (TEXT | {"model_type": "LLaMA"}, r"LLaMA is not known \(did you mean llama"),
