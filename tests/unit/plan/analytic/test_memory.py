@@ -18,6 +18,7 @@ from meshwright.plan.analytic.fits import (
     SEEN,
     UNSEEN_ABOVE,
     UNSEEN_BAND,
+    as_said,
     capacity_source,
     fit_verdicts,
     memory_basis,
@@ -467,3 +468,15 @@ def test_the_norm_before_the_output_keeps_as_much_as_each_of_a_layer_s():
 
     layer, last = (one - other for one, other in zip(kept(eager), kept(fused), strict=True))
     assert last == layer == 4096 * 4096 * 4.0
+
+
+def test_nemo_whose_first_release_held_less_of_master_copies_may_fit_by_as_much():
+    whole, parted = (as_said(memory_trust(book(), name), name, states=False, loss=True) for name in ("bridge", "nemo"))
+    said = as_said(memory_trust(book(), "nemo"), "nemo", states=True, loss=True)
+
+    assert (whole.spared_states, parted.spared_states, said.spared_states) == (0.0, 2 / 16, 0.0)
+    assert memory_basis(book(), "nemo", 4, ["--weights"]) == (
+        BAND,
+        "NeMo 1 holds master copies in 2 bytes a parameter less",
+    )
+    assert memory_basis(book(), "nemo", 4, ["--loss"]) == (BAND, "")
