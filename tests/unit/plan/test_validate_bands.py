@@ -1,5 +1,7 @@
 """`meshwright validate`: what rows leave unsaid, and how honest the bands are that it holds of them."""
 
+import math
+
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -8,7 +10,9 @@ from meshwright import cli
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, performance, price_layouts
+from meshwright.plan.analytic.cautions import WIDTH, widened
 from meshwright.plan.analytic.coefficients import book
+from meshwright.plan.analytic.host import STATES_AWAY
 from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import predict, summarise
@@ -170,3 +174,22 @@ def test_a_row_without_any_layout_is_in_doubt_and_nothing_else_is_changed_to_mak
     assert {"ZeRO 0", "recompute none"} <= set(silent.assumed)
     assert any(text.startswith("layout: ") for text in silent.doubts)
     assert any(text.startswith("ZeRO 3") or text.startswith("recompute full") for text in said.assumed)
+
+
+def test_states_on_the_hosts_widen_a_band_more_than_another_doubt_that_is_far():
+    alone, hosts, both = (
+        widened(0.1, doubts) for doubts in ((f"{WIDTH}9,000",), (STATES_AWAY,), (f"{WIDTH}9,000", STATES_AWAY))
+    )
+
+    assert alone == pytest.approx(0.1 + 0.35)
+    assert hosts == pytest.approx(0.1 + 0.5)
+    assert both == pytest.approx(0.1 + math.hypot(0.35, 0.5))
+
+
+def test_a_stack_whose_releases_go_on_has_no_narrower_band_than_stacks_of_its_time():
+    known = book()
+
+    assert known.stacks["bridge"].release
+    assert known.band("bridge") == max(known.errors["bridge"].band, known.errors["unseen"].times["since-2024"])
+    assert known.band("bridge", experts=8) == known.errors["bridge"].experts_band
+    assert known.band("dgxc") == known.errors["dgxc"].band

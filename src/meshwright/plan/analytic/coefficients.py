@@ -215,14 +215,16 @@ class Book(msgspec.Struct, frozen=True):
     def band(self, stack: str, *, experts: float = 0) -> float:
         """Return the relative error within which nine in ten runs of a stack were predicted, of models with experts or
         without; that of stacks that nobody measured where no run of this one had any. A stack that is like another one
-        has no narrower band than a stack whose runs were left out, and a generic one none than the runs of its time.
+        has no narrower band than a stack whose runs were left out, and a generic one none than the runs of its time;
+        nor has one whose releases go on: its left-out runs had others of their own release beside them.
         """
         unseen = self.errors[UNSEEN]
         if (fitted := self.fitted(stack)) != stack:
             return max(self.band(fitted, experts=experts), self.band(UNSEEN, experts=experts))
         own = self.errors.get(stack, unseen)
         if not experts:
-            return max(own.band, unseen.times.get(stack, 0.0))
+            moving = stack in self.stacks and bool(self.stacks[stack].release)
+            return max(own.band, unseen.times.get(STRANGERS[-1] if moving else stack, 0.0))
         return max(own.band, unseen.experts_band or 0.0) if own.experts_band is None else own.experts_band
 
     @property
