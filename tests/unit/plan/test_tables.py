@@ -328,3 +328,9 @@ def test_a_table_of_which_no_row_can_be_priced_says_so_by_its_exit_code(tmp_path
 
     path.write_text("\n".join([*lines, "b,H100,8,llama3-8b,4096,64,8"]) + "\n")
     assert cli.run_command(["validate", str(path)]) == 0
+
+
+def test_a_node_of_one_accelerator_is_assumed_in_the_singular(tmp_path):
+    (found,) = read(tmp_path, DENSE | {"gpu": "TPU v6e", "id": "a", "tp": "1", "dp": "64"})
+
+    assert "1 GPU a node (gpus_per_node)" in found.run.assumed

@@ -294,7 +294,7 @@ def _run(
 def _per_node(cells: Cells, node: NodeType | None, gpus: int, assumed: list[str]) -> int:
     found = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
     if gpus > found and is_empty(cells.get("gpus_per_node", "")):
-        assumed.append(f"{found} GPUs a node (gpus_per_node)")
+        assumed.append(f"{counted(found, 'GPU')} a node (gpus_per_node)")
     return found
 
 
