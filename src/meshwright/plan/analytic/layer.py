@@ -279,7 +279,7 @@ def _routed_network(
     width = np.maximum(model.expert_ffn, 1.0) / model.stream * grid.ep / (cut * grid.tp)
     each = _mlp(machine, c, model, rows, width, stream)
     rate = machine.memory_rate * c.memory
-    own = grid.expert_tp / grid.tp  # of the tokens: where experts are not cut, each rank of tp sorts those that it has
+    own = grid.expert_tp / grid.tp  # of the tokens: where experts are not cut, each rank of tp sorts its own
     permuted = ROUTING_PASSES * HALF_BYTES * tokens * own * model.experts_per_token * stream * c.routing
     added = (
         0.0
