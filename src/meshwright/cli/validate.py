@@ -67,10 +67,7 @@ def command(
     runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[str, ...], job: tuple[str, ...],
     measured: float | None, calibrate: str | None, save: Path | None, stack: str | None, **of_job: Any,
 ) -> int:  # fmt: skip
-    """Predict the step time of every run of a table, and say how far off the predictions are.
-
-    The exit code is 1 where no row could be priced.
-    """
+    """Predict the step time of every run of a table, and say how far off the predictions are."""
     catalogue, known = load_catalogue(*hardware), book()
     if columns:
         for name, meaning in {**INPUTS, **MEASURED}.items():
