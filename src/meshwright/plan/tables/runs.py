@@ -447,10 +447,7 @@ def _stranger(cells: Cells, beside: str) -> str:
 
 
 def accelerator_of(catalogue: Catalogue, name: str) -> str:
-    """Return the catalogue's key for a GPU as a table names it: "H100-80GB-SXM (DGX H100)", "GB200-NVL72", by its node.
-
-    A node's name may have an accelerator's in it that is another's: Google's a2-ultragpu-8g has A100s.
-    """
+    """Return the catalogue's key for a GPU as a table names it: "GB200-NVL72", or its node (a2-ultragpu-8g: A100)."""
     try:
         return catalogue.accelerator_key(name)
     except InputError:
