@@ -36,6 +36,11 @@ class StepInputs(msgspec.Struct, frozen=True, kw_only=True):
     peak_flops_per_s: float | None  # of one rank
     data_s: float = 0.0  # to draw one micro-batch
     whole: Workload | None = None  # of the unsplit model, where `workload` is what one of its ranks computes
+    busy_ranks: int | None = None  # that compute on the machine at once; None: those of the layout
+
+    def at_work(self, layout: Layout) -> int:
+        """Return how many ranks compute on the machine during a step of the layout."""
+        return self.busy_ranks or layout.world_size
 
 
 class Times:
@@ -106,10 +111,11 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
     Raises InputError where a figure was not measured.
     """
     ranks, count = layout.world_size, micro_batches(layout, inputs.global_batch)
-    times = Times(inputs.measured, ranks)
+    busy = inputs.at_work(layout)
+    times = Times(inputs.measured, busy)
     each = [(layer.count, times.of_layer(layer, layout.recompute)) for layer in inputs.workload.layers]
     forward_s, backward_s = (sum(n * pair[i] for n, pair in each) for i in range(2))
-    copy_s = gradients_copy_s(inputs, inputs.workload.parameters, ranks)
+    copy_s = gradients_copy_s(inputs, inputs.workload.parameters, busy)
     buckets = step_program(inputs.workload, layout, count, bucket_bytes=bucket_bytes).stages[0].gradients
     spans: list[Span] = []
     now = 0.0
@@ -143,7 +149,7 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
         peak_memory_bytes=memory_bytes,
         error_band=ERROR_BAND if layout.is_plain else SPLIT_ERROR_BAND,
         not_modelled=NOT_MODELLED,
-        calibration=(_origin(inputs.measured, layout.world_size),),
+        calibration=(_origin(inputs.measured, inputs.at_work(layout)),),
     )
 
 
@@ -186,23 +192,24 @@ def overlapped_backward(
         spans.append(Span(0, "comm", bucket.collective, begin, queue_free, bytes=int(bucket.size_bytes)))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank of all ends last, and the last bucket waits for it
-    late_s = now * straggling(inputs.measured, layout.world_size)
+    late_s = now * straggling(inputs.measured, layout.world_size, busy=inputs.at_work(layout))
     done = max(queue_free, now) + late_s
     spans[-2] = msgspec.structs.replace(spans[-2], end_s=done)
     return done
 
 
-def straggling(measured: Measurements, ranks: int, *, together: int = 1) -> float:
-    """Return how much longer the slowest of `ranks` ranks takes than their mean, for equal work.
+def straggling(measured: Measurements, ranks: int, *, together: int = 1, busy: int | None = None) -> float:
+    """Return how much longer the slowest of `ranks` ranks takes than their mean, for equal work, of `busy` at work.
 
     Where `together` ranks keep pace, as in a pipeline, each such group goes at the mean pace of its ranks, which are
     taken for normal and independent: the largest of n lies Blom's score above the mean (Statistical Estimates and
     Transformed Beta-Variables, 1958).
     """
-    share = next((item.share for item in measured.straggling if item.ranks == ranks), 0.0)
-    if together == 1:
+    measured_ranks = busy or ranks
+    share = next((item.share for item in measured.straggling if item.ranks == measured_ranks), 0.0)
+    if together == 1 and measured_ranks == ranks:
         return share
-    return share * _largest_score(ranks // together) / (_largest_score(ranks) * math.sqrt(together))
+    return share * _largest_score(ranks // together) / (_largest_score(measured_ranks) * math.sqrt(together))
 
 
 def _largest_score(count: int) -> float:

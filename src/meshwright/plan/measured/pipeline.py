@@ -57,7 +57,7 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
     grid = grid_of(layout, inputs.global_batch)
     chain, sent = _chain(layout, inputs)
     bounds, target = plan_cut(layout, inputs).bounds, _target(layout, inputs, grid)
-    times = Times(inputs.measured, layout.world_size)
+    times = Times(inputs.measured, inputs.at_work(layout))
     busy = _busy(stage_times(chain, target, bounds), target, times.of(RESUMING)[0])
     links = _links(layout, inputs)
     at_once = [1 if link is None else links[link].at_once for link in links_of_cuts(grid)]
@@ -84,7 +84,8 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
                 spans.append(Span(rank, "comm", "collectives", computed, end, detail=str(action)))
             now = end
         free_s.append(now)
-    drained = max(free_s) * (1 + straggling(inputs.measured, layout.world_size, together=layout.pp))
+    late = straggling(inputs.measured, layout.world_size, together=layout.pp, busy=inputs.at_work(layout))
+    drained = max(free_s) * (1 + late)
     program = step_program(inputs.workload, layout, grid.micro_batches, bucket_bytes=bucket_bytes, bounds=bounds)
     for rank, (now, held) in enumerate(zip(free_s, _parameters(inputs, grid, bounds), strict=True)):
         stages = [program.stages[stage] for stage in grid.stages_of(rank)]
@@ -99,7 +100,7 @@ def _end_of_step(
 
     The rank holds `share` of the parameters.
     """
-    times = Times(inputs.measured, layout.world_size)
+    times = Times(inputs.measured, inputs.at_work(layout))
     update_s = share * sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
     sums = [comm for stage in stages for comm in stage.sums]
     behind = [comm for stage in stages for unit in stage.units for comm in unit.backward.behind]
@@ -195,7 +196,7 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[ChainUnit], list[tu
     Averages per micro-batch: only the first skips gradient accumulation, and ZeRO 2 gathers weights once a step. The
     sum over copies of a sharded model comes at the end of the step.
     """
-    times = Times(inputs.measured, layout.world_size)
+    times = Times(inputs.measured, inputs.at_work(layout))
     count = micro_batches(layout, inputs.global_batch)
     sharded_s = sharding_s(layout, inputs.workload, times, index=count - 1)
     sent, own = [], []
@@ -209,7 +210,7 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[ChainUnit], list[tu
             pairs = list(zip(often, weights, strict=True))
             seconds.append(waits_s + sum(n * blocked_by_s(inputs, layout, comm) for n, comm in pairs))
             copied_s.append(sum(n * copy_s(inputs, layout, (comm,)) for n, comm in pairs))
-        added_s = gradients_copy_s(inputs, layer.parameters, layout.world_size) * (1 - 1 / count)
+        added_s = gradients_copy_s(inputs, layer.parameters, inputs.at_work(layout)) * (1 - 1 / count)
         host_s = times.recomputing(layer, layout.recompute)
         weights_s = sharded_s[1] + copied_s[1] + added_s
         sent.append((seconds[0], seconds[1]))

@@ -53,7 +53,7 @@ class SplitStep:
 
     def __init__(self, layout: Layout, inputs: StepInputs, bucket_bytes: int) -> None:
         self.layout, self.inputs = layout, inputs
-        self.times = Times(inputs.measured, layout.world_size)
+        self.times = Times(inputs.measured, inputs.at_work(layout))
         self.count = micro_batches(layout, inputs.global_batch)
         self.stage = step_program(inputs.workload, layout, self.count, bucket_bytes=bucket_bytes).stages[0]
         units = list(self.stage.units)
@@ -77,7 +77,8 @@ class SplitStep:
         self._wait(self.stage.parameters)
         if not self.stage.gradients and self.layout.world_size > 1:
             # the last bucket waits for the slowest rank; without buckets every collective does
-            late_s = self.now * straggling(self.inputs.measured, self.layout.world_size)
+            busy = self.inputs.at_work(self.layout)
+            late_s = self.now * straggling(self.inputs.measured, self.layout.world_size, busy=busy)
             self.now = append_span(self.spans, "comm", "waiting", self.now, late_s)
         self._wait([*(comm for comm in self.stage.sums if comm.axis == "world"), LOSS])
         return Timeline(spans=tuple(self.spans), source="predicted")
@@ -104,7 +105,7 @@ class SplitStep:
         buckets = self.stage.gradients
         moved = inputs.workload.parameters if buckets or index else 0  # into their buckets, or added
         scattered = () if self.root is None else called_in(self.root.backward.behind, special=False)
-        rest_s = gradients_copy_s(inputs, moved, layout.world_size) + self._copy_s(scattered)
+        rest_s = gradients_copy_s(inputs, moved, inputs.at_work(layout)) + self._copy_s(scattered)
         rest_s += sharding_s(layout, inputs.workload, self.times, index)[1]
         if last and buckets:
             for part in parts:
@@ -225,7 +226,8 @@ def operators_of(workload: Workload, layout: Layout) -> list[Operator]:
 
 def blocked_by_s(inputs: StepInputs, layout: Layout, comm: Comm, computed_s: float = 0.0) -> float:
     """Return the seconds for which a collective blocks a rank that has computed before; InputError if not measured."""
-    ranks = layout.world_size if comm.axis == "host" else size(layout, comm.axis)  # all of them cross to it at once
+    crossing = comm.axis == "host"  # all ranks at work cross to it at once
+    ranks = inputs.at_work(layout) if crossing else size(layout, comm.axis)
     if ranks == 1 and comm.axis != "host":
         return 0.0
     fit = find_fit(inputs.measured, blocking(comm.collective), inputs.backend, ranks, comm.size_bytes, dtype=comm.dtype)

@@ -129,6 +129,14 @@ def test_groups_that_go_at_their_mean_pace_lag_as_much_as_draws_of_ranks_say(ran
     assert straggling(measured(ranks, straggling=alone), ranks, together=together) == pytest.approx(of_groups, abs=1e-3)
 
 
+@pytest.mark.parametrize(("busy", "ranks"), [(8, 2), (8, 4), (64, 8), (4, 1)])
+def test_of_ranks_that_work_beside_others_the_slowest_lags_as_draws_of_them_say(busy, ranks):
+    paces_s = np.random.default_rng(0).normal(1.0, 0.1, (20_000, busy))
+    of_all, of_some = (paces_s[:, :count].max(axis=1).mean() - 1 for count in (busy, ranks))
+
+    assert straggling(measured(busy, straggling=of_all), ranks, busy=busy) == pytest.approx(of_some, abs=3e-3)
+
+
 def test_buckets_hold_all_gradients_in_backwards_order():
     workload = describe_workload(MODEL, seq_len=128, micro_batch=2)
 
