@@ -1,6 +1,6 @@
 """The choice of a layout by measured times: what the layouts need is calibrated, each is priced, one is taken."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 import torch
@@ -13,6 +13,7 @@ from ..hardware import load_catalogue
 from ..layout import Layout, Plan
 from ..plan.measured.data_parallel import sizes_to_measure
 from ..plan.measured.needs import ALL_REDUCE, needs
+from ..plan.search.asynchronous import worker_layout
 from ..plan.search.measured_search import SearchProblem, choose_layout, is_worth_splitting
 from ..timeline import Timeline
 from ..workload.graph import Operator
@@ -38,6 +39,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     datasheet: float | None  # FLOP/s of a rank; None: the rate of a product is measured
     min_ranks: int
     say: Say
+    island: int = 0  # ranks of a worker of an asynchronous mode; 0: all ranks train together
 
     def fastest(self, plain: Sequence[Layout], others: Sequence[Layout], *, recalibrate: bool) -> Chosen:
         """Return the fastest layout: of plain ones, and of `others` too where plain ones wait long for gradients.
@@ -48,7 +50,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
         if not plain or not others or not is_worth_splitting(chosen.plan):
             return chosen
         self.say(f"gradients keep {chosen.plan.layout} waiting: {len(others)} other splits are measured too")
-        sure = {request.ranks for request in requests(plain, self.problem, self.autocast)}
+        sure = {request.ranks for request in self.requests(plain)}
         return self.measured_and_chosen([*plain, *others], again=False, sure=sure)
 
     def measured_and_chosen(self, layouts: Sequence[Layout], *, again: bool, sure: Collection[int] = ()) -> Chosen:
@@ -56,29 +58,46 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 
         Figures of as many ranks as are in `sure` are not compared with the machine's pace now: they were just made.
         """
-        asked = requests(layouts, self.problem, self.autocast)
+        asked = self.requests(layouts)
         measured = calibrate(self.host, asked, again=again, sure=sure, say=self.say)
+        return self._chosen(layouts, self.problem, measured, min_ranks=self.min_ranks)
+
+    def worker(self, job: Chosen, workers: int) -> Chosen:
+        """Return one of the workers among whom the ranks of a job are shared out, on its share of the batch.
+
+        Its program alone is priced, at the pace that operators have while the ranks of all workers compute.
+        """
+        layout, share = job.plan.layout, self.problem.global_batch // workers
+        problem = msgspec.structs.replace(self.problem, global_batch=share, busy_ranks=layout.world_size)
+        return self._chosen([worker_layout(layout, workers)], problem, job.measured, min_ranks=1)
+
+    def requests(self, layouts: Sequence[Layout]) -> list[Request]:
+        """Return what has to be measured for these layouts and their workers, by rank count."""
+        return requests(layouts, self.problem, self.autocast, island=self.island)
+
+    def _chosen(
+        self, layouts: Sequence[Layout], problem: SearchProblem, measured: Measurements, *, min_ranks: int
+    ) -> Chosen:
         peaks = {
-            n: self.datasheet or _product_flops_per_s(measured, n, self.autocast, self.problem.backend)
-            for n in {layout.world_size for layout in layouts}
+            n: self.datasheet or _product_flops_per_s(measured, n, self.autocast, problem.backend)
+            for n in {problem.busy_ranks or layout.world_size for layout in layouts}
         }
-        plan, timeline = choose_layout(
-            layouts, self.problem, measured, peak_flops_per_s=peaks, min_ranks=self.min_ranks
-        )
+        plan, timeline = choose_layout(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=min_ranks)
         return Chosen(measured=measured, plan=plan, timeline=timeline)
 
 
-def requests(layouts: Sequence[Layout], problem: SearchProblem, autocast: str) -> list[Request]:
-    """Return what has to be measured for these layouts, by rank count."""
+def requests(layouts: Sequence[Layout], problem: SearchProblem, autocast: str, *, island: int = 0) -> list[Request]:
+    """Return what has to be measured for these layouts, by rank count, and for their workers of `island` ranks."""
     operators: dict[int, dict[str, Operator]] = {}
     largest: dict[int, int] = {}
     besides: dict[int, set[Timed]] = {}
     blocking: dict[int, set[Timed]] = {}
     crossing: dict[int, int] = {}
-    for layout in layouts:
-        needed = needs(layout, problem.describe(layout), problem.global_batch)
-        operators.setdefault(layout.world_size, {}).update({op.key: op for op in needed.operators})
-        crossing[layout.world_size] = max(needed.host_bytes, crossing.get(layout.world_size, 0))
+    for layout, busy in _run(layouts, island):
+        share = problem.global_batch * layout.world_size // busy
+        needed = needs(layout, problem.describe(layout), share)
+        operators.setdefault(busy, {}).update({op.key: op for op in needed.operators})
+        crossing[busy] = max(needed.host_bytes, crossing.get(busy, 0))
         for ranks, size_bytes in needed.largest_bytes.items():
             largest[ranks] = max(size_bytes, largest.get(ranks, 0))
         for ranks, names in needed.overlapped.items():
@@ -98,6 +117,14 @@ def requests(layouts: Sequence[Layout], problem: SearchProblem, autocast: str) -
         )
         for ranks in sorted(operators.keys() | largest.keys())
     ]
+
+
+def _run(layouts: Sequence[Layout], island: int) -> Iterator[tuple[Layout, int]]:
+    """Yield each layout, and that of its workers of `island` ranks, with the ranks that compute at once."""
+    for layout in layouts:
+        yield layout, layout.world_size
+        if island and layout.dp % island == 0:
+            yield worker_layout(layout, layout.dp // island), layout.world_size
 
 
 def datasheet_flops_per_s(autocast: str, backend: str, say: Say) -> float | None:

@@ -34,9 +34,9 @@ from ..plan.search.measured_search import (
 from ..timeline import Timeline
 from ..units import counted
 from ..workload.transformer import describe_workload
-from .asynchronous.predict import repriced
-from .asynchronous.terms import check_mode
-from .choice import Measuring, Say, datasheet_flops_per_s
+from .asynchronous.predict import island_of, repriced
+from .asynchronous.terms import check_mode, workers
+from .choice import Chosen, Measuring, Say, datasheet_flops_per_s
 from .data.corpus import Corpus, Sampler, load_corpus, vocabulary_size
 from .job.config import JobConfig
 from .job.environment import choose_backend, ranks_on_this_host
@@ -70,8 +70,8 @@ def prepare(
     """Discover the machine, check the job against it, measure what planning lacks, and choose the layout.
 
     The steps: this machine and its backend; the corpus; the layouts that fit (`_layouts`); their operators and
-    collectives measured, and the fastest taken (`Measuring.fastest`); its price under the job's mode (`repriced`);
-    what the price does not know (`_with_doubts`).
+    collectives measured, and the fastest taken (`Measuring.fastest`); its price under the job's mode
+    (`_under_mode`); what the price does not know (`_with_doubts`).
 
     `path` is the run folder to be (None: it is there already), `ranks` the number of ranks that an external launcher
     has started (None: the planner chooses). Every fault of the input is an InputError before anything is written.
@@ -90,11 +90,12 @@ def prepare(
 
     measuring = Measuring(
         host=host, problem=problem, autocast=autocast, datasheet=datasheet_flops_per_s(autocast, backend, say),
-        min_ranks=min(config.launch.min_ranks, max(counts)), say=say,
+        min_ranks=min(config.launch.min_ranks, max(counts)), say=say, island=island_of(config),
     )  # fmt: skip
     chosen = measuring.fastest(plain, others, recalibrate=recalibrate)
     check_mode(config, chosen.plan.layout)
-    plan = repriced(chosen.plan, config, chosen.measured, backend)
+    chosen = _under_mode(chosen, config, measuring, backend)
+    plan = chosen.plan
     if config.train.compile:
         check_runnable(plan.layout, compiled=True, precision=config.train.precision)
     plan = _with_doubts(plan, config, problem, say)
@@ -131,6 +132,15 @@ def _layouts(
         instead = nearest_of(wanted, _fitting(counts, config, problem)) if wanted else []
         raise too_large(asked, problem, instead)
     return plain, others
+
+
+def _under_mode(job: Chosen, config: JobConfig, measuring: Measuring, backend: str) -> Chosen:
+    """Return a job as its mode runs it, with the price and the timeline of a worker; synchronous ones as they are."""
+    if not island_of(config) or job.plan.layout.dp == 1:
+        return job
+    worker = measuring.worker(job, workers(config, job.plan))
+    plan = repriced(job.plan, worker.plan, config, job.measured, backend)
+    return msgspec.structs.replace(job, plan=plan, timeline=worker.timeline)
 
 
 def _with_doubts(plan: Plan, config: JobConfig, problem: SearchProblem, say: Say) -> Plan:
@@ -335,8 +345,9 @@ def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> 
         backend=backend,
         memory_bytes=_memory_bytes(),
         runtime_bytes=psutil.Process(os.getpid()).memory_info().rss,  # this process has loaded what a rank loads
-        **_drawing_s(config, corpus),
         host_memory_bytes=available_memory_bytes() if device.uses_accelerators(backend) else 0,
+        busy_ranks=None,
+        **_drawing_s(config, corpus),
     )
 
 

@@ -395,6 +395,18 @@ def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout
     assert by_name["parameter server, s = 4"] <= by_name["parameter server, s = 0"]
 
 
+def test_served_workers_do_not_update_and_local_ones_do(capsys):
+    free = ("--inter", "100000000Gbps", "--latency", "0us", "--json")
+    rows = json.loads(answer(capsys, *SMALL, "--modes", *free).out)["modes"]
+    step_s = {row["name"]: row["step_time_s"] for row in rows}
+    node = [*SMALL[:5], "--gpus", "8", "--global-batch", "16", "--json"]
+    alone = json.loads(answer(capsys, *node).out)["predicted"]
+
+    local_s, served_s = step_s["local SGD, H = 10"], step_s["parameter server, s = 0"]
+    assert local_s == pytest.approx(alone["step_time_s"], rel=1e-4)
+    assert local_s - served_s == pytest.approx(alone["optimizer_s"], rel=1e-2)
+
+
 def test_modes_with_a_slow_worker_say_how_long_the_others_take_without_it(capsys):
     text = " ".join(answer(capsys, *SMALL, "--modes", "--slow", "3").out.split())
     rows = json.loads(answer(capsys, *SMALL, "--modes", "--slow", "3", "--json").out)["modes"]

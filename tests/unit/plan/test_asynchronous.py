@@ -2,7 +2,17 @@
 
 import pytest
 
-from meshwright.plan.search.asynchronous import AsynchronousMode, Surroundings, encoded_bytes, price_mode
+from meshwright.errors import InputError
+from meshwright.layout import Layout
+from meshwright.plan.search.asynchronous import (
+    AsynchronousMode,
+    Surroundings,
+    WorkerStep,
+    encoded_bytes,
+    price_mode,
+    worker_layout,
+)
+from meshwright.timeline import Performance
 
 SLOW = Surroundings(parameters=1_000_000, compute_s=(0.1, 0.1, 0.1, 0.3), bandwidth_bytes_per_s=1e12)
 EVEN = Surroundings(parameters=1_000_000, compute_s=(0.1,) * 4, bandwidth_bytes_per_s=12.5e6, far_workers=2)
@@ -62,3 +72,30 @@ def test_what_is_streamed_costs_no_time_while_training_lasts_longer():
     assert streamed == pytest.approx(0.1)
     assert waited == pytest.approx(0.1 + 2 * 2 * 4e6 / 12.5e6 / 50)
     assert step_s(EVEN, mode="sync") > 0.5
+
+
+@pytest.mark.parametrize(
+    ("job", "workers", "worker"),
+    [
+        ("dp=4,mbs=2", 4, "dp=1,mbs=2"),
+        ("dp=4,mbs=2,recompute=full", 2, "dp=2,mbs=2,recompute=full"),
+        ("dp=8,tp=2,mbs=1,zero=1", 4, "dp=2,tp=2,mbs=1,zero=1"),
+        ("dp=4,mbs=2", 1, "dp=4,mbs=2"),
+    ],
+)
+def test_a_worker_has_its_share_of_the_data_ranks_and_all_else_of_the_layout(job, workers, worker):
+    assert worker_layout(Layout.parse(job), workers) == Layout.parse(worker)
+
+
+def test_data_ranks_that_do_not_divide_over_the_workers_are_refused():
+    with pytest.raises(InputError, match=r"dp=4 does not divide over 3 workers"):
+        worker_layout(Layout(dp=4), 3)
+
+
+@pytest.mark.parametrize(("mode", "share_s"), [("parameter_server", 0.9), ("local_sgd", 1.0), ("diloco", 1.0)])
+def test_a_share_is_a_workers_whole_step_without_the_update_where_servers_do_it(mode, share_s):
+    parts = dict.fromkeys(Performance.__struct_fields__[:-3], 0.0) | {"peak_memory_bytes_per_gpu": 0, "mfu": None}
+    predicted = Performance(**parts | {"step_time_s": 1.0, "optimizer_s": 0.1, "exposed_comm_s": 0.2})
+    worker = WorkerStep(layout=Layout(dp=2), workers=2, predicted=predicted)
+
+    assert worker.share_s(AsynchronousMode(mode=mode)) == pytest.approx(share_s)

@@ -1,7 +1,8 @@
 """Bytes and time of a step under every mode of data parallelism, on the same axes: synchronous, served, local.
 
-W workers compute a share of the global batch each, in `compute_s` seconds; N is the bytes of the weights, E those of N
-on the wire (`wire`), B the rate of a link per direction. Per step, both ways and over all workers:
+W workers compute a share of the global batch each, in `compute_s` seconds: those of a worker's own program, as the
+engine at hand prices it (`WorkerStep`). N is the bytes of the weights, E those of N on the wire (`wire`), B the rate of
+a link per direction. Per step, both ways and over all workers:
 
     synchronous         2 (W-1) N            a ring's all-reduce; its time is 2 (W-1)/W N / B
     parameter server    W (E + N)            gradients up, weights down
@@ -18,6 +19,10 @@ from typing import Literal
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from ...errors import InputError
+from ...layout import Layout
+from ...timeline import Performance
 
 Mode = Literal["sync", "parameter_server", "local_sgd", "diloco"]
 Wire = Literal["full", "bf16", "int8"]
@@ -37,6 +42,38 @@ class AsynchronousMode(msgspec.Struct, frozen=True, kw_only=True):
     fragments: int = 1
     stream: bool = True
     adapt: bool = True
+
+    @property
+    def is_local(self) -> bool:
+        """Whether workers update weights of their own between two exchanges."""
+        return self.mode in {"local_sgd", "diloco"}
+
+    @property
+    def is_served(self) -> bool:
+        """Whether servers alone update the weights, so that workers have no optimiser."""
+        return self.mode == "parameter_server"
+
+
+class WorkerStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The step of one worker on its share of the batch, a synchronous job of its own that an engine has priced."""
+
+    layout: Layout  # of its own ranks: no axis leads to another worker
+    workers: int  # that train so at once
+    predicted: Performance
+
+    def share_s(self, mode: AsynchronousMode) -> float:
+        """Return the seconds of a share: of the step, without the update where servers do it."""
+        return self.predicted.step_time_s - (self.predicted.optimizer_s if mode.is_served else 0.0)
+
+
+def worker_layout(layout: Layout, workers: int) -> Layout:
+    """Return the layout of one of the workers among whom the data ranks of a layout are shared out.
+
+    InputError where they do not divide.
+    """
+    if layout.dp % workers:
+        raise InputError(f"{layout}: dp={layout.dp} does not divide over {workers} workers")
+    return msgspec.structs.replace(layout, dp=layout.dp // workers)
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +112,7 @@ def price_mode(mode: AsynchronousMode, around: Surroundings) -> AsyncPrice:
     if mode.mode == "sync":
         return _synchronous(around, compute_s, weights)
     far = workers if around.far_workers is None else around.far_workers
-    if mode.mode == "parameter_server":
+    if mode.is_served:
         up_s = _transfer_s(around, encoded, far)
         down_s = _transfer_s(around, weights, far)
         step_s = _served_step_s(compute_s, up_s + down_s, mode.staleness)
@@ -96,10 +133,10 @@ def run_bytes(mode: AsynchronousMode, around: Surroundings, *, steps: int, valid
     Besides the steps: each worker reads the weights where it enters (local SGD) and for each validation on the way.
     """
     workers, weights = len(around.compute_s), around.parameters * around.element_bytes
-    entering = workers * weights if mode.mode in {"local_sgd", "diloco"} else 0
+    entering = workers * weights if mode.is_local else 0
     encoded = encoded_bytes(around.parameters, around.element_bytes, mode.wire)
     # of the last exchange, what comes back is read after the run's last word
-    last = workers * encoded if mode.mode in {"local_sgd", "diloco"} else 0
+    last = workers * encoded if mode.is_local else 0
     return price_mode(mode, around).wire_bytes * steps + entering - last + validations * workers * weights
 
 
@@ -118,7 +155,7 @@ def _synchronous(around: Surroundings, compute_s: npt.NDArray[np.float64], weigh
 
 def _is_balanced(mode: AsynchronousMode) -> bool:
     """Return whether a slow worker does less rather than be waited for."""
-    return mode.adapt if mode.mode in {"local_sgd", "diloco"} else mode.staleness != 0
+    return mode.adapt if mode.is_local else mode.staleness != 0
 
 
 def _ideal_step_s(compute_s: npt.NDArray[np.float64], *, balanced: bool) -> float:

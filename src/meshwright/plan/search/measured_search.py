@@ -41,6 +41,7 @@ class SearchProblem(msgspec.Struct, frozen=True, kw_only=True):
     data_s_per_sequence: float  # of drawing a micro-batch
     data_s_per_draw: float = 0.0  # of drawing it, besides
     host_memory_bytes: int = 0  # of the host of accelerators, for what all ranks offload; 0: ranks are on CPUs
+    busy_ranks: int | None = None  # that compute on the machine at once; None: those of a layout
 
 
 def candidate_layouts(ranks: Iterable[int], global_batch: int, wanted: Layout | None = None) -> list[Layout]:
@@ -192,7 +193,8 @@ def choose_layout(
             global_batch=problem.global_batch,
             measured=measured,
             backend=problem.backend,
-            peak_flops_per_s=peak_flops_per_s.get(layout.world_size),
+            peak_flops_per_s=peak_flops_per_s.get(problem.busy_ranks or layout.world_size),
+            busy_ranks=problem.busy_ranks,
             data_s=problem.data_s_per_draw + problem.data_s_per_sequence * layout.mbs,
         )
         if layout.pp > 1:

@@ -19,7 +19,7 @@ from ..analytic import Setting
 from ..analytic.price import coefficients_of, machine_of
 from ..analytic.step import SENDS
 from ..clusters.machines import node
-from .asynchronous import AsynchronousMode, Surroundings, price_mode
+from .asynchronous import AsynchronousMode, Surroundings, WorkerStep, price_mode
 from .explore import explore
 
 MODES = (
@@ -65,15 +65,16 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
         )
     alone = explore(replace(setting, gpus=island, global_batch=setting.global_batch // workers)).best
     together = explore(setting).best
-    share_s, machine = alone.predicted.step_time_s, machine_of(setting)
-    around = Surroundings(
+    worker = WorkerStep(layout=alone.layout, workers=workers, predicted=alone.predicted)
+    machine = machine_of(setting)
+    links = Surroundings(
         parameters=setting.architecture.parameters,
-        compute_s=(share_s * slow, *[share_s] * (workers - 1)),
+        compute_s=(),
         bandwidth_bytes_per_s=float(machine.link_rate if island == 1 else machine.node_rate),
         latency_s=message_latency_s(setting, inside=island == 1),
     )
     tokens = setting.global_batch * setting.seq_len
-    waited_s = share_s * (slow - 1)  # synchronous steps end with the slowest
+    waited_s = alone.predicted.step_time_s * (slow - 1)  # synchronous steps end with the slowest
     step_s = together.predicted.step_time_s + waited_s
     found = [
         ModePrice(
@@ -90,18 +91,20 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
         )
     ]
     for mode in MODES:
+        share_s = worker.share_s(mode)
+        around = replace(links, compute_s=(share_s * slow, *[share_s] * (workers - 1)))
         cost = price_mode(replace(mode, servers=workers), around)
         found.append(
             ModePrice(
                 name=_name(mode),
-                layout=alone.layout,
+                layout=worker.layout,
                 workers=workers,
                 step_time_s=cost.step_time_s,
                 tokens_per_s_per_gpu=tokens / cost.step_time_s / setting.gpus,
-                exposed_comm_s=cost.exposed_comm_s + alone.predicted.exposed_comm_s,
+                exposed_comm_s=cost.exposed_comm_s + worker.predicted.exposed_comm_s,
                 wire_bytes=cost.wire_bytes,
                 server_link_bytes=cost.server_link_bytes,
-                **_held(alone.predicted),
+                **_held(worker.predicted),
             )
         )
     return tuple(found)

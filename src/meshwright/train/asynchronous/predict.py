@@ -1,18 +1,21 @@
-"""The prediction of a job under its mode, from that of a synchronous step on the same machine."""
+"""The prediction of a job under its mode, from the price of a worker's own program on the same machine."""
 
 import math
 
 import msgspec
 
 from ...cluster.graph import Measurements
-from ...layout import Plan
+from ...layout import Layout, Plan
 from ...plan.measured.data_parallel import find_fit
-from ...plan.search.asynchronous import AsynchronousMode, Surroundings, price_mode
+from ...plan.search.asynchronous import AsynchronousMode, Surroundings, WorkerStep, price_mode
 from ...workload.conventions import SINGLE_BYTES
-from ...workload.transformer import parameter_shapes
+from ...workload.holdings import held_by
+from ...workload.transformer import describe_workload, parameter_shapes
 from ..job.config import JobConfig
+from .terms import workers
 
 NOT_MODELLED = ("what the servers' processes take of the cores", "workers that come and go")
+ISLANDS = "islands that send at once: an island's collectives were timed with no other island sending"
 
 
 def mode_of(config: JobConfig) -> AsynchronousMode:
@@ -41,38 +44,45 @@ def parameters(config: JobConfig) -> int:
     return total
 
 
-def repriced(plan: Plan, config: JobConfig, measured: Measurements, backend: str) -> Plan:
-    """Return the plan with the prediction of the job's mode; synchronous ones as they are.
+def island_of(config: JobConfig) -> int:
+    """Return the ranks of a worker of a job's mode; 0 where all ranks train together."""
+    return 0 if config.data_parallel.mode == "sync" else config.data_parallel.island
 
-    Bytes are taken to move as fast as this machine's all-reduce moves them.
+
+def repriced(plan: Plan, worker: Plan, config: JobConfig, measured: Measurements, backend: str) -> Plan:
+    """Return a plan with the prediction of its mode: the price of the plan of one `worker`, and what workers send.
+
+    What they send is taken to move as fast as this machine's all-reduce moves it. Buckets are those of a worker.
     """
-    mode, old = mode_of(config), plan.predicted
-    if mode.mode == "sync" or plan.layout.dp == 1:
-        return plan
+    mode, own = mode_of(config), worker.predicted
+    step = WorkerStep(layout=worker.layout, workers=workers(config, plan), predicted=own)
     size_bytes = SINGLE_BYTES * parameters(config)
     fit = find_fit(measured, "all_reduce", backend, plan.layout.dp, size_bytes)
-    optimizer_s = old.optimizer_s if config.data_parallel.is_local else 0.0
-    island = config.data_parallel.island
-    share_s = old.data_s + old.forward_s + old.backward_s + optimizer_s
     around = Surroundings(
         parameters=parameters(config),
-        compute_s=(share_s,) * (plan.layout.dp // island),
+        compute_s=(step.share_s(mode),) * step.workers,
         bandwidth_bytes_per_s=1 / fit.beta_s_per_byte if fit.beta_s_per_byte else math.inf,  # small ones may be alike
         latency_s=fit.alpha_s,
     )
     found = price_mode(mode, around)
-    inside_s = old.exposed_comm_s if island > 1 else 0.0  # the all-reduce of an island, in every step
-    step_s = found.step_time_s + inside_s
-    pace = old.step_time_s / step_s
+    pace = own.step_time_s / found.step_time_s
+    memory_bytes = own.peak_memory_bytes_per_gpu - (_moments_bytes(config, step.layout) if mode.is_served else 0)
     predicted = msgspec.structs.replace(
-        old,
-        step_time_s=step_s,
-        optimizer_s=optimizer_s,
-        exposed_comm_s=found.exposed_comm_s + inside_s,
-        hidden_comm_s=0.0,
-        tokens_per_s_per_gpu=old.tokens_per_s_per_gpu * pace,
-        model_tflops_per_gpu=old.model_tflops_per_gpu * pace,
-        mfu=None if old.mfu is None else old.mfu * pace,
-        not_modelled=(*old.not_modelled, *NOT_MODELLED),
+        own,
+        step_time_s=found.step_time_s,
+        optimizer_s=0.0 if mode.is_served else own.optimizer_s,
+        exposed_comm_s=found.exposed_comm_s + own.exposed_comm_s,
+        tokens_per_s_per_gpu=own.tokens_per_s_per_gpu * pace,
+        model_tflops_per_gpu=own.model_tflops_per_gpu * pace,
+        peak_memory_bytes_per_gpu=memory_bytes,
+        mfu=None if own.mfu is None else own.mfu * pace,
+        not_modelled=(*own.not_modelled, *NOT_MODELLED, *([ISLANDS] if step.layout.world_size > 1 else [])),
     )
-    return msgspec.structs.replace(plan, predicted=predicted, reason=f"{plan.reason}; data_parallel.mode = {mode.mode}")
+    reason = f"{plan.reason}; data_parallel.mode = {mode.mode}: a worker runs {step.layout}"
+    return msgspec.structs.replace(plan, predicted=predicted, bucket_bytes=worker.bucket_bytes, reason=reason)
+
+
+def _moments_bytes(config: JobConfig, layout: Layout) -> int:
+    """Return the bytes of an optimiser's states on a rank, which servers hold in place of their workers."""
+    workload = describe_workload(config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout)
+    return int(held_by(workload, layout)[0].states.optimizer)

@@ -14,6 +14,7 @@ from ...parallel.data_parallel import DataParallel, marked_last
 from ...parallel.engine import live_tensors
 from ...parallel.layers import dropout
 from ...parallel.layers.compiled import compile_layers
+from ...plan.search.asynchronous import worker_layout
 from ...timeline import Span
 from ..data.corpus import Corpus
 from ..data.feed import Feed
@@ -59,7 +60,7 @@ class JobTask:
         self._feed = Feed(config, plan, corpus, self.recorder, rank=rank, device=device)
         self._engine = None
         if config.data_parallel.is_local:  # an island is a synchronous job of its own
-            layout = msgspec.structs.replace(plan.layout, dp=config.data_parallel.island)
+            layout = worker_layout(plan.layout, self._workers)
             self._engine = DataParallel(self.module, msgspec.structs.replace(plan, layout=layout), self._settings)
         whole = config.train.global_batch * config.data.seq_len
         self._tokens = whole if clips_at_server(config) else tokens_per_share(config, plan)
