@@ -5,6 +5,7 @@ import pytest
 
 from meshwright.cluster.graph import CollectiveFit, Host
 from meshwright.layout import Layout
+from meshwright.plan.measured.data_parallel import ERROR_BAND, SPLIT_ERROR_BAND
 from meshwright.plan.search.measured_search import choose_layout
 from meshwright.train.asynchronous.predict import island_of, repriced
 from meshwright.train.choice import Chosen, Measuring, requests
@@ -67,6 +68,12 @@ def test_a_job_costs_a_workers_own_step_and_what_workers_send(mode, layout):
     assert not [span for span in worker.timeline.spans if span.lane == "comm"]
 
 
+def test_the_reason_says_that_layouts_were_compared_as_synchronous_jobs():
+    sync, _, plan = priced(ISLANDS, 0.5)
+
+    assert plan.reason == f"as a synchronous job, {sync.reason}; data_parallel.mode = diloco: a worker runs dp=2,mbs=2"
+
+
 def test_sums_over_all_ranks_are_no_part_of_a_workers_step():
     plan, worker, _ = priced(LOCAL)
 
@@ -81,6 +88,13 @@ def test_an_island_waits_for_its_own_sums_alone():
     assert slow.exposed_comm_s - quick.exposed_comm_s == pytest.approx(2 * 0.25)  # one bucket, and the loss
     assert slow.step_time_s - quick.step_time_s == pytest.approx(2 * 0.25)
     assert any("islands" in what for what in slow.not_modelled)
+
+
+def test_an_island_among_others_has_a_wider_band_since_its_sums_were_timed_alone():
+    alone = priced(ISLANDS, 0.5, layout=Layout(dp=2, mbs=2))[2].predicted
+    bands = [each.error_band for each in (priced(SERVED)[2].predicted, priced(ISLANDS, 0.5)[2].predicted, alone)]
+
+    assert bands == [ERROR_BAND, SPLIT_ERROR_BAND, ERROR_BAND]
 
 
 def test_workers_of_servers_hold_no_moments_and_single_ranks_no_buckets():

@@ -140,6 +140,7 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
     tokens = inputs.global_batch * inputs.workload.seq_len
     whole = inputs.whole or inputs.workload
     flops = whole.model_flops * inputs.global_batch / whole.micro_batch
+    timed_so = layout.world_size in {1, inputs.at_work(layout)}  # else others worked beside it than when it was timed
     return summarize(
         [step_parts(spans) for spans in by_rank(timeline.spans)],
         ranks=layout.world_size,
@@ -147,7 +148,7 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
         model_flops_per_step=flops,
         peak_flops_per_s=inputs.peak_flops_per_s,
         peak_memory_bytes=memory_bytes,
-        error_band=ERROR_BAND if layout.is_plain else SPLIT_ERROR_BAND,
+        error_band=ERROR_BAND if layout.is_plain and timed_so else SPLIT_ERROR_BAND,
         not_modelled=NOT_MODELLED,
         calibration=(_origin(inputs.measured, inputs.at_work(layout)),),
     )
@@ -160,7 +161,7 @@ def _origin(measured: Measurements, ranks: int) -> str:
 
 
 ERROR_BAND = 0.15  # the share within which step times of quiet machines are held to lie
-SPLIT_ERROR_BAND = 0.5  # of layouts other than plain data parallelism
+SPLIT_ERROR_BAND = 0.5  # of layouts other than plain data parallelism, and of several ranks beside others
 NOT_MODELLED = (
     "other programs on the same cores",
     "checkpoints and validation (outside the step)",

@@ -15,7 +15,7 @@ from ..job.config import JobConfig
 from .terms import workers
 
 NOT_MODELLED = ("what the servers' processes take of the cores", "workers that come and go")
-ISLANDS = "islands that send at once: an island's collectives were timed with no other island sending"
+ISLANDS = "islands that share cores and links: the collectives of one were timed with no other island at work"
 
 
 def mode_of(config: JobConfig) -> AsynchronousMode:
@@ -78,7 +78,7 @@ def repriced(plan: Plan, worker: Plan, config: JobConfig, measured: Measurements
         mfu=None if own.mfu is None else own.mfu * pace,
         not_modelled=(*own.not_modelled, *NOT_MODELLED, *([ISLANDS] if step.layout.world_size > 1 else [])),
     )
-    reason = f"{plan.reason}; data_parallel.mode = {mode.mode}: a worker runs {step.layout}"
+    reason = f"as a synchronous job, {plan.reason}; data_parallel.mode = {mode.mode}: a worker runs {step.layout}"
     return msgspec.structs.replace(plan, predicted=predicted, bucket_bytes=worker.bucket_bytes, reason=reason)
 
 
