@@ -146,6 +146,19 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return self.nic_kind != "ici" and self.host_bandwidth_bytes_per_s is not None
 
     @property
+    def peer_share(self) -> float:
+        """Share of a GPU's links that leads to one peer: 1 behind a switch, and for cards that have one link to all."""
+        every = self.gpu_bandwidth_bytes_per_s
+        return min(1.0, self.peer_bandwidth_bytes_per_s / every) if every and self.peer_bandwidth_bytes_per_s else 1.0
+
+    @property
+    def shares_links(self) -> bool:
+        """Whether a GPU's peers could together take more than all its links carry: cards with one PCIe link each."""
+        if self.switched or self.mesh:
+            return False
+        return (self.gpus - 1) * self.peer_bandwidth_bytes_per_s > 1.01 * self.gpu_bandwidth_bytes_per_s
+
+    @property
     def scale_up_gpus(self) -> int:
         """GPUs that reach each other over their own links."""
         return self.gpus * min(self.scale_up_nodes, self.count)

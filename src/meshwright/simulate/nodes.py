@@ -3,7 +3,8 @@
 The way of a message between GPUs of one node: out of the one over its links and into the other. Between nodes: out of
 the GPU to its NIC, through the fabric, from the NIC of the receiver into the GPU. Where a mesh joins two GPUs of a node
 by no link of their own, the message goes through the host, over the PCIe link of each; between chips whose links are
-their network too (TPUs) it takes the way between nodes.
+their network too (TPUs) it takes the way between nodes. Where a GPU's peers could together take more than all its links
+carry (cards on PCIe have one link to all of them), its messages share that rate too.
 """
 
 from collections.abc import Callable
@@ -63,7 +64,7 @@ class NodesTopology:
 
     def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Routes:
         """Return the way of each message."""
-        table = np.full((len(src), 2), NOWHERE, dtype=np.int64)
+        table = np.full((len(src), 3), NOWHERE, dtype=np.int64)
         inside = self.domain_of[src] == self.domain_of[dst]
         switched = inside & self._switched[src]
         table[switched, 0] = self._out + src[switched]
@@ -71,6 +72,9 @@ class NodesTopology:
         meshed = np.flatnonzero(inside & ~self._switched[src])
         pair = self._pair_of(src[meshed], dst[meshed])
         table[meshed, 0] = pair
+        shared = meshed[(pair != NOWHERE) & self._shares[src[meshed]]]
+        table[shared, 1] = self._all_out + src[shared]
+        table[shared, 2] = self._all_in + dst[shared]
         apart = meshed[pair == NOWHERE]
         hosted = apart[self._hosted[src[apart]]]
         table[hosted, 0] = self._host_out + src[hosted]
@@ -83,7 +87,7 @@ class NodesTopology:
             raise InputError("cluster: its nodes have no NIC and no link that joins all of their GPUs")
         middle = self._between.between(nic[src[across]], nic[dst[across]], capacity)
         full = np.full((len(src), 4 + middle.shape[1]), NOWHERE, dtype=np.int64)
-        full[:, :2] = table
+        full[:, :3] = table
         full[across, 0] = self._host_out + src[across]
         full[across, 1] = self._nic_out + nic[src[across]]
         full[across, 2:-2] = middle
@@ -112,6 +116,10 @@ class NodesTopology:
         host = np.array([g.nic_path_bytes_per_s or np.inf for g in groups])[group]
         self._host_out = self._links.add(host, None, lambda i: f"{self._gpu(i)}>host")
         self._host_in = self._links.add(host, None, lambda i: f"host>{self._gpu(i)}")
+        self._shares = np.array([g.shares_links for g in groups])[group]
+        every = values if self._shares.any() else values[:0]
+        self._all_out = self._links.add(every, None, lambda i: f"{self._gpu(i)}>peers")
+        self._all_in = self._links.add(every, None, lambda i: f"peers>{self._gpu(i)}")
         self._peers(groups, group, latency)
 
     def _peers(self, groups: tuple[NodeGroup, ...], group: Ints, latency_s: float | None) -> None:

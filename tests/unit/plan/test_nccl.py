@@ -10,7 +10,7 @@ from benchmarks.published_sweeps import collective_tables
 from meshwright.bench.fit import clean_sweep, fit_sweep
 from meshwright.bench.reading import load_tables
 from meshwright.cluster.builders import catalogue_cluster
-from meshwright.cluster.graph import Cluster, Measurements
+from meshwright.cluster.graph import Cluster, Measurements, NodeGroup
 from meshwright.collectives.pricing.figures import bus_factor
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
@@ -128,12 +128,30 @@ def test_time_grows_with_bytes_and_with_ranks_of_a_domain(node, collective):
     kind = CATALOGUE.nodes[node]
     domain = round(kind.gpus.number) * (round(kind.scale_up_nodes.number) if kind.scale_up_nodes else 1)
     cluster = cluster_of(node, 4 * domain)
+    group = cluster.groups[0]
     sizes = [2**power for power in range(3, 35, 2)]
     curves = {n: [nccl_price(cluster, collective, size, n).time_s for size in sizes] for n in (2, domain, 4 * domain)}
-    by_ranks = [[nccl_price(cluster, collective, size, n).time_s for n in range(2, domain + 1)] for size in sizes[::5]]
+    alike = range(2, domain + 1) if group.peer_share == 1 else (group.gpus,)  # else fewer ranks have fewer links
+    by_ranks = [[nccl_price(cluster, collective, size, n).time_s for n in alike] for size in sizes[::5]]
 
     for curve in (*curves.values(), *by_ranks):
         assert all(after >= before * (1 - 1e-9) for before, after in itertools.pairwise(curve))
+
+
+@pytest.mark.parametrize("node", ["mi300x-8", "mi355x-8", "gaudi3-8", "aws-p3dn", "four A100"])
+def test_two_gpus_whose_links_join_pairs_have_the_links_of_that_pair_alone(node):
+    mesh = NodeGroup(
+        type="four", count=1, gpus=4, gpu=catalogue_cluster(CATALOGUE, "dgx-a100-40g").groups[0].gpu, gpu_link="NV12",
+        gpu_bandwidth_bytes_per_s=300e9, peer_bandwidth_bytes_per_s=100e9,
+    )  # fmt: skip
+    cluster = Cluster(name=node, groups=(mesh,)) if node == "four A100" else cluster_of(node, 8)
+    group, size = cluster.groups[0], 2**30
+
+    two, all_of_them = (nccl_price(cluster, "all_reduce", size, n) for n in (2, group.gpus))
+
+    assert two.time_s >= size / group.peer_bandwidth_bytes_per_s
+    assert all_of_them.busbw_bytes_per_s > 2 * two.busbw_bytes_per_s
+    assert not any("priced as if" in note for note in two.notes)
 
 
 def test_a_ring_does_not_add_up_in_the_switch():

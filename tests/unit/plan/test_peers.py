@@ -10,6 +10,8 @@ from meshwright.cluster.builders import node_group
 from meshwright.hardware import load_catalogue
 from meshwright.hardware.arithmetic import share_between_peers
 from meshwright.plan.analytic.coefficients import book, coefficients
+from meshwright.plan.analytic.collective import span
+from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models
@@ -105,3 +107,13 @@ def test_bridges_between_cards_need_no_such_access():
 
     assert share_between_peers(card, catalogue.interconnect("nvlink-3-bridge")) == 1.0
     assert share_between_peers(card, catalogue.interconnect("pcie-4")) == 0.55
+
+
+@pytest.mark.parametrize(("ranks", "rate"), [(2, 64e9), (4, 192e9), (8, 448e9)])
+def test_a_tensor_group_on_links_that_join_pairs_has_those_between_its_own_gpus(ranks, rate):
+    setting = asked(load_catalogue(), "mi300x-8")
+    c = coefficients_of(setting)
+
+    found = span(machine_of(setting), c, float(ranks), 1.0)
+
+    assert found.link_rate == pytest.approx(rate * c.link)

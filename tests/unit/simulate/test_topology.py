@@ -8,10 +8,14 @@ import pytest
 
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.expand import expanded
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
 from meshwright.collectives.pricing.network import network_of
+from meshwright.collectives.pricing.price import price_schedule
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
+from meshwright.hardware.cards import with_cards
 from meshwright.simulate.nodes import ROUTINGS, NodesTopology
+from meshwright.simulate.topology import TopologyNetwork
 
 from .networks import nodes
 
@@ -51,6 +55,27 @@ def test_every_way_is_whole(fabric, routing):
         switches = [end for end in ends if "fabric" not in end and "host" not in end]
         for left, right in itertools.pairwise(switches):
             assert left[1] == right[0] or "node" in left[0] + right[1], way
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_cards_on_one_pcie_link_each_share_it_between_their_peers(gpus):
+    catalogue = with_cards(load_catalogue(), f"{gpus}xL40S")
+    topology = NodesTopology(catalogue_cluster(catalogue, f"{gpus}xL40S"), gpus)
+    size, pcie = 2**30, 31.5e9
+    every = [build_schedule("all_reduce", name, gpus) for name in algorithm_names("all_reduce")]
+
+    fastest_s = min(price_schedule(schedule, TopologyNetwork(topology, 0.0), size).time_s for schedule in every)
+
+    assert fastest_s == pytest.approx(2 * (gpus - 1) / gpus * size / pcie, rel=0.02)
+
+
+def test_cards_whose_links_join_pairs_use_all_of_them_at_once():
+    topology = NodesTopology(catalogue_cluster(load_catalogue(), "mi300x-8"), 8)
+    size, links = 2**30, 448e9
+
+    whole = price_schedule(build_schedule("all_reduce", "partitioned", 8), TopologyNetwork(topology, 0.0), size)
+
+    assert whole.time_s == pytest.approx(2 * 7 / 8 * size / links, rel=0.01)
 
 
 @pytest.mark.parametrize("fabric", FABRICS)

@@ -74,7 +74,7 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Axis
     return AxisPlacement(
         ranks=ranks,
         inside=inside,
-        link_rate=machine.link_rate * c.link * reached,
+        link_rate=machine.rate_among(inside) * c.link * reached,
         network_rate=np.where(crosses, rate, np.inf),
         latency_s=np.where(crosses, latency, 0.0),
         near=near,
@@ -169,7 +169,7 @@ def all_to_all_s(
     bytes for other nodes that leaves, where what several ranks of a node want is sent to it once.
     """
     steps = over.ranks - 1.0
-    local = size_bytes * (over.inside - 1.0) / over.ranks / (machine.link_rate * c.link)
+    local = size_bytes * (over.inside - 1.0) / over.ranks / (machine.rate_among(over.inside) * c.link)
     per_gpu = machine.node_rate * c.network / machine.gpus_per_node
     remote = once * size_bytes * (over.ranks - over.inside) / over.ranks / per_gpu
     far = once * size_bytes * (over.ranks - np.minimum(over.near, over.ranks)) / over.ranks / per_gpu

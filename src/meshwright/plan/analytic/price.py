@@ -381,6 +381,7 @@ def machine_of(setting: Setting) -> Machine:
     share, used = min(1.0, setting.gpus / group.gpus), min(group.gpus, setting.gpus)
     fabric = setting.cluster.fabric or Fabric()
     leaves = fabric.kind not in {"flat", "torus"}
+    link_rate = setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s
     return Machine(
         peak=peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
         peak_half=half_peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
@@ -389,7 +390,8 @@ def machine_of(setting: Setting) -> Machine:
         memory_bytes=group.gpu.memory_bytes or 0,
         gpus_per_node=min(group.gpus, setting.gpus),
         domain=group.gpus * group.scale_up_nodes,
-        link_rate=setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s,
+        link_rate=link_rate,
+        peer_rate=link_rate * group.peer_share,
         node_rate=(setting.inter_bytes_per_s or group.node_bandwidth_bytes_per_s or np.inf) * share,
         nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0,

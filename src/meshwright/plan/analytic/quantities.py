@@ -279,6 +279,7 @@ class Machine:
     domain: Number  # GPUs that reach each other over their own links
     link_rate: Number  # of one GPU to its peers
     node_rate: Number  # of all NICs of a node
+    peer_rate: Number = np.inf  # of one GPU to any one peer, where links join pairs: less than all of them together
     nodes_per_leaf: Number = np.inf  # neighbours that share a leaf switch
     oversubscription: Number = 1.0  # of the links above a leaf
     hop_latency_s: Number = 0.0  # of a switch
@@ -287,6 +288,10 @@ class Machine:
     host_rate: Number = 0.0  # of one GPU to the memory of its host
     host_memory_rate: Number = 0.0  # of that memory, a GPU's share
     host_memory_bytes: Number = np.inf  # likewise
+
+    def rate_among(self, ranks: Number) -> Number:
+        """Return what a GPU's links carry in a group of `ranks` in one node: those to these peers, at most all."""
+        return np.minimum(self.link_rate, np.maximum(ranks - 1.0, 1.0) * self.peer_rate)
 
     @property
     def slice_ranks(self) -> Number:

@@ -185,7 +185,7 @@ def _send_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     up = np.maximum(1.0, machine.oversubscription * climbing)
     if machine.sides:  # one link of the torus leads to the next stage
         up = 2.0 * len(machine.sides)
-    rate = np.where(crosses, machine.node_rate * c.sends / machine.gpus_per_node / up, machine.link_rate * c.link)
+    rate = np.where(crosses, machine.node_rate * c.sends / machine.gpus_per_node / up, machine.rate_among(2.0) * c.link)
     abroad = step * grid.pp > machine.slice_ranks  # the slowest send is between two slices, where all ranks send
     rate = np.where(abroad, np.minimum(rate, machine.slice_rate * c.sends / machine.gpus_per_node), rate)
     latency = np.where(crosses, c.network_latency_s, c.small_s / SENDS)

@@ -117,6 +117,7 @@ def _machine(cluster: Cluster, group: NodeGroup, ranks: int) -> Machine:
     return Machine(
         peak=np.nan, peak_half=np.nan, product_bytes=np.nan, memory_rate=np.nan, memory_bytes=np.nan,
         gpus_per_node=used, domain=group.gpus * group.scale_up_nodes, link_rate=group.gpu_bandwidth_bytes_per_s,
+        peer_rate=group.gpu_bandwidth_bytes_per_s * group.peer_share,
         node_rate=nics * used / group.gpus, nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0, hop_latency_s=fabric.hop_latency_s,
         sides=fabric.sides if fabric.kind == "torus" else (), slice_rate=fabric.slice_bytes_per_s or np.inf,
@@ -167,8 +168,6 @@ def _unmeasured(group: NodeGroup, library: str) -> tuple[str, ...]:
     """Return why the band is wider than that of what was measured."""
     device = book().device(group.gpu.model)[0]
     notes = () if device in KNOWN_DEVICES else (f"no sweep of {group.gpu.model} was fitted: starts are the H100's",)
-    if not group.switched and group.gpu_link != "PCIe":
-        notes = (*notes, "links join pairs of GPUs: a group of fewer than a node is priced as if it had all of them")
     return (*notes, "no table of RCCL was fitted: NCCL's formulas on these links") if library == "rccl" else notes
 
 
