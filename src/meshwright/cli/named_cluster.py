@@ -12,6 +12,8 @@ from .prose import say
 if TYPE_CHECKING:
     from ..hardware import Catalogue
 
+OTHER_LINKS = "`topo --save` on it reads it; a node type with its `mesh` in MESHWRIGHT_HARDWARE says bridges"
+
 
 def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **changes: float) -> Cluster:
     """Return the cluster of a file, or as many nodes of a type of the catalogue as `gpus` need, on a fabric.
@@ -22,7 +24,7 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     from ..cluster.builders import catalogue_cluster
     from ..cluster.wire import names_file, read_cluster
     from ..hardware import load_catalogue
-    from ..hardware.cards import gpus_told, machine_meant, with_cards
+    from ..hardware.cards import cards_assumed, gpus_told, machine_meant, with_cards
 
     if names_file(name):
         if changes or fabric != "flat":
@@ -32,6 +34,8 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     if told:
         say(f"note: {told}", err=True)
     catalogue = with_cards(load_catalogue(), name)
+    for assumed in cards_assumed(load_catalogue(), name, OTHER_LINKS):
+        say(f"note: assumed: {assumed}", err=True)
     gpus = gpus or gpus_told(load_catalogue(), name)
     per_node = round(catalogue.listed_node(name).gpus.number)
     rounded = None if gpus is None else gpus if gpus < per_node else -(-gpus // per_node) * per_node

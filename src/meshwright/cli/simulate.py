@@ -341,7 +341,7 @@ def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
 
 def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
     from ..collectives.algorithms.uneven import read_counts, uneven_all_to_all
-    from ..collectives.catalogue import build_schedule
+    from ..collectives.catalogue import algorithm_names, build_schedule
     from ..collectives.sources import named_schedule, read_schedule
     from ..simulate.traffic import named_traffic, traffic_of
 
@@ -350,7 +350,8 @@ def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
     if options.file is not None:
         schedule = read_schedule(options.file, root=options.root)
     elif name is None:
-        raise InputError(f"--algorithm: expected one of {collective}'s (see `collectives list`), or a --file")
+        theirs = ", ".join(algorithm_names(str(collective)))
+        raise InputError(f"--algorithm: expected one of {collective}'s ({theirs}), or a --file")
     elif ".py:" in name:
         schedule = named_schedule(name, ranks)
     else:

@@ -22,7 +22,10 @@ from ..files import to_json, write_atomic, write_struct
 from ..hardware import Catalogue, load_catalogue
 from ..hardware.arithmetic import suspicions
 from ..hardware.catalogue import shipped
-from ..hardware.listing import TABLES, HardwareEntry, compared, entries, find_entry, toml_entry
+from ..hardware.cards import with_cards
+from ..hardware.listing import (
+    TABLES, HardwareEntry, compared, entries, find_entry, of_its_gpus, toml_entry, with_accelerators,
+)  # fmt: skip
 from ..report.consoles import console
 from ..report.narrow_tables import show_table
 from .prose import say
@@ -139,6 +142,8 @@ def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: boo
 
 def _list(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
     found = entries(catalogue, words)
+    if not {*words} & {*TABLES}:
+        found = with_accelerators(catalogue, found)
     if not found:
         raise InputError(
             f"nothing in the catalogue matches {' '.join(words)!r} (kinds of entries: {', '.join(TABLES)})"
@@ -169,7 +174,8 @@ def _table(name: str, rows: Sequence[HardwareEntry]) -> Table:
 def _compare(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
     if len(words) < 2:
         raise InputError("--compare: expected the names of two or more entries")
-    chosen = [find_entry(catalogue, word) for word in words]
+    known = {word: with_cards(catalogue, word) for word in words}
+    chosen = [of_its_gpus(known[word], find_entry(known[word], word)) for word in words]
     if as_json:
         click.echo(to_json(chosen))
         return 0

@@ -148,8 +148,8 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def peer_share(self) -> float:
         """Share of a GPU's links that leads to one peer: 1 behind a switch, and for cards that have one link to all."""
-        every = self.gpu_bandwidth_bytes_per_s
-        return min(1.0, self.peer_bandwidth_bytes_per_s / every) if every and self.peer_bandwidth_bytes_per_s else 1.0
+        one, every = self.peer_bandwidth_bytes_per_s, self.gpu_bandwidth_bytes_per_s
+        return min(1.0, one / every) if one and every else 1.0
 
     @property
     def shares_links(self) -> bool:

@@ -11,9 +11,8 @@ from .catalogue import Catalogue, is_family
 from .figures import SourcedFigure
 from .kinds import NodeType
 
-_CARDS = re.compile(
-    r"(?P<count>\d{1,6}) ?[xX*\u00d7] ?(?P<cards>\S.*)|(?P<named>\S.*?) ?[xX*\u00d7] ?(?P<number>\d{1,6})"
-)
+_BEFORE = re.compile(r"(?P<count>\d{1,6}) ?[xX*\u00d7] ?(?P<cards>\S.*)")
+_BEHIND = re.compile(r"(?P<cards>\S.*?) ?[xX*\u00d7] ?(?P<count>\d{1,6})")
 PER_MACHINE, MOST_CARDS = 8, 10  # of cards in a host, as is usual; and at most: Supermicro's SYS-420GP-TNR takes ten
 NO_NETWORK = "the network between such machines is not known; `plan --inter RATE` says it, such as 25Gbps"
 
@@ -59,13 +58,11 @@ def with_cards(catalogue: Catalogue, name: str) -> Catalogue:
     its data sheet to itself: none is bridged, and the machine has one socket. What joins several such machines no such
     name tells.
     """
-    told = _CARDS.fullmatch(name.strip())
-    if told is None or name in catalogue.nodes:
+    told = None if name in catalogue.nodes else _cards_named(catalogue, name)
+    if told is None:
         return catalogue
-    count = int(told["count"] or told["number"])
-    called = told["cards"] or told["named"]
-    key = catalogue.driver_key(called)
-    inside = _inside(catalogue, key, count, whole_family=is_family(called, key)) if key and count else None
+    count, called, key = told
+    inside = _inside(catalogue, key, count, whole_family=is_family(called, key)) if count else None
     if inside is None:
         return catalogue
     here = min(count, round(inside.gpus.number))
@@ -91,8 +88,20 @@ def gpus_told(catalogue: Catalogue, name: str) -> int | None:
 
 def cards_told(catalogue: Catalogue, name: str) -> int | None:
     """Return how many accelerators such a name tells, of one machine or of several; None for other names."""
-    known, told = with_cards(catalogue, name), _CARDS.fullmatch(name.strip())
-    return None if known is catalogue or told is None else int(told["count"] or told["number"])
+    known, told = with_cards(catalogue, name), _cards_named(catalogue, name)
+    return None if known is catalogue or told is None else told[0]
+
+
+def _cards_named(catalogue: Catalogue, name: str) -> tuple[int, str, str] | None:
+    """Return the number of accelerators in a name, what they are called there, and their key; None for other names.
+
+    The number stands before or behind: of "4090x2" one reading alone is an accelerator.
+    """
+    for form in (_BEFORE, _BEHIND):
+        told = form.fullmatch(name.strip())
+        if told and (key := catalogue.driver_key(told["cards"])):
+            return int(told["count"]), told["cards"], key
+    return None
 
 
 def _inside(catalogue: Catalogue, key: str, count: int, *, whole_family: bool) -> NodeType | None:
@@ -114,20 +123,37 @@ def _inside(catalogue: Catalogue, key: str, count: int, *, whole_family: bool) -
     family = key.partition("-")[0]
     every = [node for node in catalogue.whole_nodes.values() if node.accelerator.partition("-")[0] == family]
     same = [node for node in every if count in {1, node.gpus.number}]
-    # a part of a switch's machine, or several of them: of a mesh of links a part may have none between its own
-    boards = same or [node for node in every if node.switch and not (count > node.gpus.number and count % _size(node))]
+    # a part of a machine whose every pair has links, or several machines: of other meshes a part may have none
+    whole = [node for node in every if node.switch or _joins_all_pairs(catalogue, node)]
+    boards = same or [node for node in whole if not (count > node.gpus.number and count % _size(node))]
     joined = {(node.switch, node.link, node.mesh, node.fabric) for node in boards}
     sizes = {node.accelerator for node in boards} if whole_family else {key}
     alike = len(joined) == len(sizes) == 1 and not any(node.scale_up_nodes or node.most_nodes for node in boards)
     return replace(min(boards, key=_size), accelerator=key) if alike else None
 
 
+def _joins_all_pairs(catalogue: Catalogue, node: NodeType) -> bool:
+    """Return whether a link of a rate of its own joins every pair of accelerators of a node."""
+    link = node.link or catalogue.accelerators[node.accelerator].link
+    peers = node.gpus.number - 1
+    return bool(
+        link and not node.mesh and not node.peer_links
+        and (to_one := catalogue.interconnect(link).peer_rate)
+        and to_one.number * peers <= catalogue.interconnect(link).rate_bytes_per_s
+    )  # fmt: skip
+
+
 def _size(node: NodeType) -> int:
     return round(node.gpus.number)
 
 
-def cards_assumed(catalogue: Catalogue, name: str) -> tuple[str, ...]:
-    """Return what is assumed of a machine that `name` tells by its accelerators alone; nothing for any other name."""
+def cards_assumed(
+    catalogue: Catalogue, name: str, otherwise: str = "--intra says another; `topo --save` on it reads it"
+) -> tuple[str, ...]:
+    """Return what is assumed of a machine that `name` tells by its accelerators alone; nothing for any other name.
+
+    `otherwise`: how the command that asks is told of other links.
+    """
     known = with_cards(catalogue, name)
     if known is catalogue or (machine := known.node(name)).gpus.number == 1:
         return ()
@@ -140,7 +166,7 @@ def cards_assumed(catalogue: Catalogue, name: str) -> tuple[str, ...]:
         return (f"{name}: {machines}{joined}{_part_of_board(catalogue, machine)}",)
     link = known.interconnect(accelerator.host_link).title
     bridges = ", none of them bridged by NVLink" if accelerator.bridged else ""
-    own = f"each card has {link} to itself{bridges} (--intra says another; `topo --save` on it reads it)"
+    own = f"each card has {link} to itself{bridges} ({otherwise})"
     return (f"{name}: {machines}{own}",)
 
 
@@ -150,4 +176,6 @@ def _part_of_board(catalogue: Catalogue, machine: NodeType) -> str:
     every = [node for node in catalogue.whole_nodes.values() if node.accelerator.partition("-")[0] == family]
     if any(node.gpus.number <= machine.gpus.number for node in every):
         return ""
+    if not machine.switch:
+        return f", of which these are {_size(machine)}"
     return f", of which these are {_size(machine)}; on a board of its own they are linked directly (--intra says how)"

@@ -74,21 +74,20 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if name in self.nodes:
             return name
         plain = _plain(name)
-        for key, node in self.nodes.items():
-            if plain in _names(key, node):
-                return key
+        if (found := self._node_named(plain)) is not None:
+            return found
         if theirs := self.nodes_with(name):
-            raise InputError(f"{name!r} is an accelerator: expected a node type that has it, of {', '.join(theirs)}")
-        for key in self.nodes:
-            if plain == _plain(_without_cloud(key)):
-                return key
+            sizes = list(dict.fromkeys(self.nodes[key].accelerator for key in theirs))
+            alone = f"; or one of {', '.join(sizes)}, alone in a machine" if len(sizes) > 1 else ""
+            told = f"expected a node type that has it, of {', '.join(theirs)}{alone}"
+            raise InputError(f"{name!r} is an accelerator: {told}")
         called = [alias for node in self.nodes.values() for alias in node.aliases]
         self._refuse_slice(name)
         if "," in name:
             raise InputError(f"{name!r}: expected one node type; `plan --compare` sets several side by side")
         close = nearest(name, [*self.nodes, *called])
         theirs, alone = self._with_accelerator_in(plain), self._accelerator_called(plain)
-        if theirs and not alone and not any(close == f"did you mean {key}?" for key in theirs):
+        if theirs and not alone and not close.startswith(tuple(f"did you mean {key}" for key in theirs)):
             part = f"; `--gpus {few[1]}` says how many" if (few := re.match(r"(\d{1,2}) ?[xX*]", name)) else ""
             kinds = dict.fromkeys(
                 self.nodes[key].accelerator for key in theirs
@@ -108,17 +107,26 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             told = f"`topo --catalogue nodes` lists them; {YOUR_OWN}"
         raise InputError(f"no node type {name!r} in the catalogue ({told})")
 
+    def _node_named(self, plain: str) -> str | None:
+        """Return the node type that a plain name means, also without its cloud where no accelerator is called so."""
+        for key, node in self.nodes.items():
+            if any(_same(plain, known) for known in _names(key, node)):
+                return key
+        if any(plain in _families(node.accelerator) for node in self.nodes.values()):
+            return None
+        return next((key for key in self.nodes if _same(plain, _plain(_without_cloud(key)))), None)
+
     def is_node(self, name: str) -> bool:
         """Return whether a name is that of a node type."""
-        plain = _plain(name)
-        return any(plain in _names(key, node) | {_plain(_without_cloud(key))} for key, node in self.nodes.items())
+        return self._node_named(_plain(name)) is not None
 
     def nodes_with(self, accelerator: str) -> list[str]:
         """Return the node types with an accelerator that is called so; none where a node type is called so too."""
-        plain = _plain(accelerator)
+        plain, driver = _plain(accelerator), self.driver_key(accelerator)
         if any(plain in _names(key, node) for key, node in self.nodes.items()):
             return []
-        return [key for key, node in self.nodes.items() if plain in _families(node.accelerator)]
+        every = self.nodes.items()
+        return [key for key, node in every if node.accelerator == driver or plain in _families(node.accelerator)]
 
     def _refuse_slice(self, name: str) -> None:
         """Raise InputError where a name is a cloud's of a slice, which tells the number of its chips."""
@@ -189,7 +197,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             for key, accelerator in self.accelerators.items()
             for known in (_plain(key), *map(_plain, accelerator.aliases))
             for plain in called
-            if known == plain or (cut and len(plain) > 5 and known.startswith(plain))
+            if _same(plain, known) or (cut and len(plain) > 5 and known.startswith(plain))
         }
         return found.pop() if len(found) == 1 else None
 
@@ -383,6 +391,7 @@ def _forms(name: str) -> list[str]:
     inside = re.search(r"\[([^\[\]]+)\]", name)
     bare = [inside.group(1)] if inside else []
     bare += [name] if re.match(r"\s*Instinct\b", name, re.I) else []
+    bare += [f"Instinct {name}"] if re.match(r"\s*MI\d", name, re.I) else []
     return [name, *(f"{vendor}{form}" for form in bare for vendor in ("", "NVIDIA ", "AMD "))]
 
 
@@ -413,6 +422,11 @@ def _like(name: str, told: str) -> bool:
 def is_family(name: str, accelerator: str | None) -> bool:
     """Return whether a name is what an accelerator is called without the size of its memory ("A100")."""
     return accelerator is not None and _plain(name) == _plain(accelerator.partition("-")[0])
+
+
+def _same(plain: str, known: str) -> bool:
+    """Return whether two plain names are one, a size of memory also without its unit: "a100-80" is "a100-80g"."""
+    return plain == known or (plain[-2:].isdigit() and known == f"{plain}g")
 
 
 @functools.lru_cache(maxsize=4096)  # each name that is looked for is held against every name there is

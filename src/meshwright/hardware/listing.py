@@ -1,6 +1,7 @@
 """The catalogue as rows: listed, filtered by words, and compared column by column."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,10 +9,11 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..units import format_network_rate, format_rate
-from .arithmetic import node_network_bytes_per_s
+from .arithmetic import gpu_link, node_network_bytes_per_s
 from .catalogue import Catalogue, sourced_figures
 
 TABLES = ("accelerators", "interconnects", "switches", "networks", "nodes", "fabrics", "traps")
+OF_A_GPU = ("memory", "memory_rate", "flops.bf16", "flops.fp8")  # of a node's accelerators, what nodes are told by
 EMPTY: tuple[object, ...] = (None, False, "", [], (), {})
 
 
@@ -35,17 +37,44 @@ def entries(catalogue: Catalogue, words: Sequence[str] = ()) -> list[HardwareEnt
         for name, item in getattr(catalogue, table).items()
     ]
     found += [HardwareEntry("traps", trap.name, trap.claim, {"truth": trap.truth}, {}, {}) for trap in catalogue.traps]
-    return [entry for entry in found if all(word.lower() in _haystack(entry) for word in words)]
+    wanted = [_word(word) for word in words]
+    return [entry for entry in found if all(word.search(_haystack(entry)) for word in wanted)]
+
+
+def with_accelerators(catalogue: Catalogue, found: Sequence[HardwareEntry]) -> list[HardwareEntry]:
+    """Return entries with the accelerators of the nodes among them before them, where nothing but nodes was found."""
+    if any(entry.table != "nodes" for entry in found):
+        return list(found)
+    keys = dict.fromkeys(catalogue.nodes[entry.name].accelerator for entry in found)
+    return [*(_entry(catalogue, "accelerators", key, catalogue.accelerators[key]) for key in keys), *found]
 
 
 def find_entry(catalogue: Catalogue, name: str) -> HardwareEntry:
     """Return the entry of exactly this name; InputError with the nearest name if there is none."""
     every = {entry.name: entry for entry in entries(catalogue)}
-    if name not in every and (key := catalogue.driver_key(name)):
-        name = key
     if name not in every:
-        raise InputError(f"no entry {name!r} in the catalogue ({nearest(name, every)})")
+        node = catalogue.node_key(name) if catalogue.is_node(name) else None
+        name = catalogue.driver_key(name) or node or name
+    if name not in every:
+        close = nearest(name, every)
+        told = close if close.startswith("did") else "`topo --catalogue WORD` lists those with a word, without one all"
+        raise InputError(f"no entry {name!r} in the catalogue ({told})")
     return every[name]
+
+
+def of_its_gpus(catalogue: Catalogue, entry: HardwareEntry) -> HardwareEntry:
+    """Return the entry of a node with the figures of one of its accelerators behind its own; others as they are."""
+    if entry.table != "nodes":
+        return entry
+    node = catalogue.nodes[entry.name]
+    one = _entry(catalogue, "accelerators", node.accelerator, catalogue.accelerators[node.accelerator])
+    keys = {key: f"gpu {key.removeprefix('flops.')}" for key in OF_A_GPU if key in one.texts}
+    texts = {word: one.texts[key] for key, word in keys.items()}
+    numbers = {word: one.numbers[key] for key, word in keys.items()}
+    if node.link or catalogue.accelerators[node.accelerator].link:
+        rate = gpu_link(catalogue, node).rate_bytes_per_s
+        texts["gpu links"], numbers["gpu links"] = _text("nodes", "rate", format_rate(rate), rate), rate
+    return msgspec.structs.replace(entry, texts=entry.texts | texts, numbers=entry.numbers | numbers)
 
 
 def compared(chosen: Sequence[HardwareEntry]) -> list[tuple[str, list[str]]]:
@@ -125,5 +154,12 @@ def _text(table: str, key: str, value: str | int | float, number: float) -> str:
     return f"{format_rate(number)} per direction ({format_rate(2 * number)} duplex)"
 
 
+def _word(word: str) -> re.Pattern[str]:
+    """Return what finds a word, but no number within a longer one: "H20" is no H200."""
+    before, behind = (r"(?<!\d)" if word[:1].isdigit() else ""), (r"(?!\d)" if word[-1:].isdigit() else "")
+    return re.compile(before + re.escape(word.lower()) + behind)
+
+
 def _haystack(entry: HardwareEntry) -> str:
-    return " ".join((entry.table, entry.name, entry.title, *entry.texts.values())).lower()
+    said = (re.sub(r" by [\w-]+\]", "]", text) for text in entry.texts.values())  # a source is no word of the entry
+    return " ".join((entry.table, entry.name, entry.title, *said)).lower()

@@ -377,11 +377,9 @@ def node_group_of(cluster: Cluster) -> NodeGroup:
 
 def machine_of(setting: Setting) -> Machine:
     """Return the machine that a setting describes."""
-    group = node_group_of(setting.cluster)
+    group, fabric = node_group_of(setting.cluster), setting.cluster.fabric or Fabric()
     share, used = min(1.0, setting.gpus / group.gpus), min(group.gpus, setting.gpus)
-    fabric = setting.cluster.fabric or Fabric()
     leaves = fabric.kind not in {"flat", "torus"}
-    link_rate = setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s
     return Machine(
         peak=peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
         peak_half=half_peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
@@ -390,8 +388,8 @@ def machine_of(setting: Setting) -> Machine:
         memory_bytes=group.gpu.memory_bytes or 0,
         gpus_per_node=min(group.gpus, setting.gpus),
         domain=group.gpus * group.scale_up_nodes,
-        link_rate=link_rate,
-        peer_rate=link_rate * group.peer_share,
+        link_rate=setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s,
+        peer_share=group.peer_share,
         node_rate=(setting.inter_bytes_per_s or group.node_bandwidth_bytes_per_s or np.inf) * share,
         nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0,

@@ -279,7 +279,7 @@ class Machine:
     domain: Number  # GPUs that reach each other over their own links
     link_rate: Number  # of one GPU to its peers
     node_rate: Number  # of all NICs of a node
-    peer_rate: Number = np.inf  # of one GPU to any one peer, where links join pairs: less than all of them together
+    peer_share: Number = 1.0  # of that rate to any one peer: less than 1 where links join pairs
     nodes_per_leaf: Number = np.inf  # neighbours that share a leaf switch
     oversubscription: Number = 1.0  # of the links above a leaf
     hop_latency_s: Number = 0.0  # of a switch
@@ -291,7 +291,7 @@ class Machine:
 
     def rate_among(self, ranks: Number) -> Number:
         """Return what a GPU's links carry in a group of `ranks` in one node: those to these peers, at most all."""
-        return np.minimum(self.link_rate, np.maximum(ranks - 1.0, 1.0) * self.peer_rate)
+        return self.link_rate * np.minimum(1.0, np.maximum(ranks - 1.0, 1.0) * self.peer_share)
 
     @property
     def slice_ranks(self) -> Number:

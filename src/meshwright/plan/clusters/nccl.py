@@ -117,8 +117,7 @@ def _machine(cluster: Cluster, group: NodeGroup, ranks: int) -> Machine:
     return Machine(
         peak=np.nan, peak_half=np.nan, product_bytes=np.nan, memory_rate=np.nan, memory_bytes=np.nan,
         gpus_per_node=used, domain=group.gpus * group.scale_up_nodes, link_rate=group.gpu_bandwidth_bytes_per_s,
-        peer_rate=group.gpu_bandwidth_bytes_per_s * group.peer_share,
-        node_rate=nics * used / group.gpus, nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
+        peer_share=group.peer_share, node_rate=nics * used / group.gpus, nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0, hop_latency_s=fabric.hop_latency_s,
         sides=fabric.sides if fabric.kind == "torus" else (), slice_rate=fabric.slice_bytes_per_s or np.inf,
     )  # fmt: skip
