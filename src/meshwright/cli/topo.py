@@ -21,10 +21,17 @@ from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct
 from ..hardware import Catalogue, load_catalogue
 from ..hardware.arithmetic import suspicions
-from ..hardware.catalogue import shipped
 from ..hardware.cards import with_cards
+from ..hardware.catalogue import shipped
 from ..hardware.listing import (
-    TABLES, HardwareEntry, compared, entries, find_entry, of_its_gpus, toml_entry, with_accelerators,
+    TABLES,
+    HardwareEntry,
+    compared,
+    entries,
+    find_entry,
+    of_its_gpus,
+    toml_entry,
+    with_accelerators,
 )  # fmt: skip
 from ..report.consoles import console
 from ..report.narrow_tables import show_table

@@ -170,6 +170,8 @@ def _peer_bytes_per_s(catalogue: Catalogue, node: NodeType) -> float:
         return link.rate_bytes_per_s
     if node.peer_links is not None:
         return node.peer_links.number * link.link_bytes_per_s
+    if node.mesh:
+        return max(count for _, _, count in node.mesh) * link.link_bytes_per_s
     return link.peer_bytes_per_s(round(node.gpus.number) - 1, switched=link.kind == "pcie")
 
 

@@ -151,6 +151,20 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         one, every = self.peer_bandwidth_bytes_per_s, self.gpu_bandwidth_bytes_per_s
         return min(1.0, one / every) if one and every else 1.0
 
+    def group_rates(self, gpus: int) -> tuple[float, float]:
+        """Return the rate of a GPU among the first `gpus` of a node, and its share to one peer.
+
+        Where bridges join only some of them (a mesh in islands), what goes to the others sets the pace: PCIe.
+        """
+        first = min(gpus, self.gpus)
+        island, left = {0}, [(a, b) for a, b, _ in self.mesh if max(a, b) < first]
+        while found := [pair for pair in left if island & {*pair}]:
+            island |= {end for pair in found for end in pair}
+            left = [pair for pair in left if pair not in found]
+        if self.mesh and len(island) < first and self.host_bandwidth_bytes_per_s and self.meets_through_host:
+            return self.host_bandwidth_bytes_per_s, 1.0
+        return self.gpu_bandwidth_bytes_per_s, self.peer_share
+
     @property
     def shares_links(self) -> bool:
         """Whether a GPU's peers could together take more than all its links carry: cards with one PCIe link each."""

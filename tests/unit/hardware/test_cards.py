@@ -2,6 +2,7 @@
 
 import pytest
 
+from meshwright.cluster.builders import node_group
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.hardware.cards import cards_assumed, gpus_told, machine_meant, with_cards
@@ -17,7 +18,8 @@ def catalogue():
     ("name", "key", "count"),
     [
         *(("4xRTX4090", "rtx-4090", 4), ("2 x A6000", "a6000", 2), ("rtx-3090x8", "rtx-3090", 8)),
-        *(("8*l40s", "l40s", 8), ("8xH100", "h100", 8)),
+        *(("8*l40s", "l40s", 8), ("8xH100", "h100", 8), ("4090x2", "rtx-4090", 2), ("2x3090", "rtx-3090", 2)),
+        *(("4xMI300X", "mi300x", 4), ("2 x MI300X OAM", "mi300x", 2), ("8xA100-80", "a100-80g", 8)),
         *(("8xA100-80GB", "a100-80g", 8), ("8xA100-40GB", "a100-40g", 8), ("1xA100-SXM4-80GB", "a100-80g", 1)),
         *(("8xH100-96GB", "h100-96g", 8), ("8xh20-3e", "h20-3e", 8)),
     ],
@@ -32,7 +34,7 @@ def test_a_number_of_cards_is_a_machine_with_them(catalogue, name, key, count):
     "name",
     [
         "dgx-h100",
-        "4xMI300X",
+        "4xTrainium2",
         "12xH100",
         "12xl40s",
         "8xA100",
@@ -101,7 +103,7 @@ def test_a_single_machine_tells_no_number_of_gpus_beside_its_own(catalogue):
 
 def test_a_number_of_cards_that_no_node_type_joins_is_a_number_of_gpus(catalogue):
     with pytest.raises(InputError, match="`--gpus 4` says how many"):
-        cluster_by_name(catalogue, "4xMI300X", None)
+        cluster_by_name(catalogue, "4xTrainium2", None)
 
 
 @pytest.mark.parametrize(
@@ -141,3 +143,30 @@ def test_a_slice_of_a_cloud_is_its_chips_and_no_other_number(catalogue):
     assert machine_meant(catalogue, "v6e-64", 64)[:2] == ("tpu-v6e", 64)
     with pytest.raises(InputError, match="'v4-32' names a slice of 16 chips, but 32 are asked for; expected tpu-v4"):
         machine_meant(catalogue, "v4-32", 32)
+
+
+def test_two_of_a_board_whose_links_join_pairs_have_the_links_of_that_pair(catalogue):
+    group = cluster_by_name(catalogue, "2xMI300X", None).groups[0]
+
+    assert group.group_rates(2) == (448e9, 1 / 7)
+    assert cards_assumed(catalogue, "2xMI300X")[0].endswith(", of which these are 2")
+
+
+ISLANDS = """
+[nodes.pairs]
+title = "four cards, bridged two by two"
+accelerator = "a6000"
+gpus = { value = 4, source = "assumed" }
+numa_nodes = { value = 1, source = "assumed" }
+no_network = "one machine"
+mesh = [[0, 1, 4], [2, 3, 4]]
+"""
+
+
+def test_cards_bridged_in_islands_meet_over_pcie_where_a_group_is_larger_than_one(tmp_path):
+    file = tmp_path / "pairs.toml"
+    file.write_text(ISLANDS)
+    group = node_group(load_catalogue(file), "pairs")
+
+    assert group.group_rates(2) == (56.25e9, 1.0)
+    assert group.group_rates(4) == (31e9, 1.0)

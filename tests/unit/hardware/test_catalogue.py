@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from meshwright.cli import run_command
-from meshwright.cluster.builders import catalogue_cluster
+from meshwright.cluster.builders import catalogue_cluster, node_group
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.hardware.arithmetic import gpu_link, node_network_bytes_per_s
 from meshwright.hardware.catalogue import sourced_figures
-from meshwright.hardware.listing import compared, entries, find_entry
+from meshwright.hardware.listing import compared, entries, find_entry, of_its_gpus, with_accelerators
 
 NODES = {
     *("dgx-1-p100", "dgx-1-v100", "dgx-2", "dgx-a100-40g", "dgx-a100-80g", "dgx-a800", "dgx-h100", "dgx-h200"),
@@ -340,3 +340,79 @@ def test_a_name_of_a_slice_says_how_many_chips_it_is(catalogue, name, chips, key
     for asked in (catalogue.node_key, catalogue.accelerator_key):
         with pytest.raises(InputError, match=f"names a slice of {chips} chips: expected {key} and that number"):
             asked(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("dgx-a100-40", "dgx-a100-40g"), ("DGX A100 80GB", "dgx-a100-80g"), ("a3-high", "gcp-a3"),
+        ("Leonardo", "leonardo-booster"), ("JUWELS Booster", "juwels-booster"), ("jean zay", "jean-zay-h100"),
+    ],
+)  # fmt: skip
+def test_a_size_of_memory_needs_no_unit_and_a_machine_is_found_by_its_short_name(catalogue, name, key):
+    assert catalogue.node_key(name) == key
+
+
+def test_a_name_that_leaves_one_size_open_is_answered_with_the_sizes(catalogue):
+    with pytest.raises(InputError, match="did you mean dgx-a100-40g or dgx-a100-80g"):
+        catalogue.node_key("dgx-a100")
+    with pytest.raises(InputError, match="or one of a100-40g, a100-80g, .*, alone in a machine"):
+        catalogue.node_key("a100")
+
+
+@pytest.mark.parametrize("name", ["MI300X OAM", "Instinct MI300X", "AMD Instinct MI300X"])
+def test_an_accelerator_by_its_drivers_name_is_told_which_nodes_have_it(catalogue, name):
+    assert catalogue.nodes_with(name)[0] == "mi300x-8"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("p4d.24xlarge", "aws-p4d"), ("ND A100 v4", "azure-nd-a100-v4"), ("a2-highgpu-8g", "gcp-a2-high"),
+     ("NVIDIA L40S", "l40s")],
+)  # fmt: skip
+def test_an_entry_is_compared_by_any_name_that_it_has(catalogue, name, key):
+    assert find_entry(catalogue, name).name == key
+
+
+def test_a_name_of_no_entry_is_refused_in_a_line_that_does_not_list_all(catalogue):
+    with pytest.raises(InputError) as caught:
+        find_entry(catalogue, "qqqqqq")
+
+    assert len(str(caught.value)) < 200
+
+
+def test_nodes_are_compared_by_their_accelerators_too(catalogue):
+    chosen = [of_its_gpus(catalogue, find_entry(catalogue, name)) for name in ("aws-p4d", "aws-trn2")]
+
+    rows = dict(compared(chosen))
+
+    assert rows["gpu bf16"] == ["312TFLOP/s", "667TFLOP/s (2.14x)"]
+    assert rows["gpu memory"][0] == "40GB"
+    assert rows["gpu links"][0].startswith("300 GB/s per direction")
+
+
+@pytest.mark.parametrize(("word", "without"), [("H20", "h200"), ("a10", "a100-40g"), ("p4", "p40"), ("l4", "l40s")])
+def test_a_number_is_not_found_within_a_longer_one(catalogue, word, without):
+    found = {entry.name for entry in entries(catalogue, [word])}
+
+    assert word.lower() in found
+    assert without not in found
+
+
+def test_nodes_that_alone_match_come_with_their_accelerator(catalogue):
+    found = with_accelerators(catalogue, entries(catalogue, ["trn2"]))
+
+    assert [entry.name for entry in found] == ["trainium2", "aws-trn2", "aws-trn2-ultra"]
+
+
+@pytest.mark.parametrize(
+    ("node", "gbps", "gigabytes"),
+    [("juwels-booster", 800, 40), ("leonardo-booster", 400, 64), ("jean-zay-h100", 1600, 80)],
+)
+def test_nodes_of_four_join_each_pair_by_a_third_of_the_links(catalogue, node, gbps, gigabytes):
+    group = node_group(catalogue, node)
+
+    assert (group.gpus, group.switched) == (4, False)
+    assert group.node_bandwidth_bytes_per_s == pytest.approx(gbps / 8 * 1e9)
+    assert group.peer_share == pytest.approx(1 / 3)
+    assert catalogue.accelerators[catalogue.nodes[node].accelerator].memory.number == pytest.approx(gigabytes * 1e9)

@@ -379,17 +379,17 @@ def machine_of(setting: Setting) -> Machine:
     """Return the machine that a setting describes."""
     group, fabric = node_group_of(setting.cluster), setting.cluster.fabric or Fabric()
     share, used = min(1.0, setting.gpus / group.gpus), min(group.gpus, setting.gpus)
-    leaves = fabric.kind not in {"flat", "torus"}
+    (rate, peer_share), leaves = group.group_rates(used), fabric.kind not in {"flat", "torus"}
     return Machine(
         peak=peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
         peak_half=half_peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
         product_bytes=PRODUCT_BYTES[setting.precision],
         memory_rate=group.gpu.memory_bandwidth_bytes_per_s or np.inf,
         memory_bytes=group.gpu.memory_bytes or 0,
-        gpus_per_node=min(group.gpus, setting.gpus),
+        gpus_per_node=used,
         domain=group.gpus * group.scale_up_nodes,
-        link_rate=setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s,
-        peer_share=group.peer_share,
+        link_rate=setting.intra_bytes_per_s or rate,
+        peer_share=peer_share,
         node_rate=(setting.inter_bytes_per_s or group.node_bandwidth_bytes_per_s or np.inf) * share,
         nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0,

@@ -113,11 +113,12 @@ def _machine(cluster: Cluster, group: NodeGroup, ranks: int) -> Machine:
     fabric = cluster.fabric or Fabric()
     leaves = fabric.kind not in {"flat", "torus"}
     used = min(group.gpus, ranks)
-    nics = group.node_bandwidth_bytes_per_s or np.inf
+    nics, (link_rate, peer_share) = group.node_bandwidth_bytes_per_s or np.inf, group.group_rates(used)
     return Machine(
         peak=np.nan, peak_half=np.nan, product_bytes=np.nan, memory_rate=np.nan, memory_bytes=np.nan,
-        gpus_per_node=used, domain=group.gpus * group.scale_up_nodes, link_rate=group.gpu_bandwidth_bytes_per_s,
-        peer_share=group.peer_share, node_rate=nics * used / group.gpus, nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
+        gpus_per_node=used, domain=group.gpus * group.scale_up_nodes, link_rate=link_rate,
+        peer_share=peer_share, node_rate=nics * used / group.gpus,
+        nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0, hop_latency_s=fabric.hop_latency_s,
         sides=fabric.sides if fabric.kind == "torus" else (), slice_rate=fabric.slice_bytes_per_s or np.inf,
     )  # fmt: skip
