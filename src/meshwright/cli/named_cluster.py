@@ -12,7 +12,7 @@ from .prose import say
 if TYPE_CHECKING:
     from ..hardware import Catalogue
 
-OTHER_LINKS = "`topo --save` on it reads it; a node type with its `mesh` in MESHWRIGHT_HARDWARE says bridges"
+OTHER_LINKS = "`topo --save` on it reads it; a node type of your own in MESHWRIGHT_HARDWARE says other links"
 
 
 def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **changes: float) -> Cluster:
