@@ -55,11 +55,3 @@ def test_a_row_of_such_cards_counts_their_dies(tmp_path):
 def test_a_card_of_one_device_is_what_it_was():
     assert CATALOGUE.listed_node("mi300x-8") == CATALOGUE.node("mi300x-8")
     assert CATALOGUE.dies("mi300x") == 1
-
-
-def test_two_dies_of_one_card_have_its_four_links():
-    group = node_group(CATALOGUE, "frontier")
-
-    rate, share = group.group_rates(2)
-
-    assert rate * share == pytest.approx(200e9)
