@@ -11,6 +11,7 @@ from .libraries import (
     horovod,
     mpi,
     nccl,
+    nccl_inspector,
     neuron,
     ras,
     reruns,
@@ -61,16 +62,20 @@ from .tools import (
     analyses,
     device_monitors,
     entry_tables,
+    gid_tables,
     gpu_diagnostics,
     gpu_memory_errors,
     gpu_tables,
     gpu_use,
+    imex_domains,
+    interface_counters,
     memory_tables,
     npu_health,
     npu_ports,
     port_counters,
     processes,
     syscalls,
+    traffic_control,
 )
 
 READERS = (
@@ -92,6 +97,7 @@ READERS = (
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
     *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
     *(servers, neuron, horovod, mpi, tpus, scheduled_hosts, logged_errors, memory_tables, gpu_memory_errors),
+    *(interface_counters, traffic_control, imex_domains, gid_tables, nccl_inspector),
     *(
         comms_summaries,
         printed_counts,

@@ -30,6 +30,7 @@ from .nouns.verdict import Kind, Verdict
 from .nouns.world import ranks_of_job, ranks_seen
 from .positions.stack_positions import WAITS, by_stacks, stand_of, with_left
 from .reasons.causes import all_least_evidence, least_evidence
+from .reasons.network_alarms import MOST, network_alarms
 from .reasons.slow_links import with_slow_link
 from .reasons.slow_ranks import who_is_slow
 from .scripts.data_waits import by_data
@@ -286,6 +287,18 @@ def _slower_steps(case: Case) -> Verdict | None:
     return verdict_in_call("slow", found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)
 
 
+def _network_alarms(case: Case) -> Verdict | None:
+    """Return the devices of the network that show trouble by themselves, where nothing else tells of a fault."""
+    found = network_alarms(case.facts) if case.position is None and not _came_to_its_end(case) else []
+    if not found:
+        return None
+    more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
+    because = "; ".join(alarm.what for alarm in found[:MOST]) + more
+    missing = ("whether a job suffers from it: its own log, and the same counters a minute later: do they still grow?",)
+    lines = tuple(alarm.where for alarm in found)
+    return verdict_in_call("network", because, position=None, lines=lines, unknown=True, missing=missing)
+
+
 def _not_started(case: Case) -> Verdict | None:
     if any(isinstance(fact, Began | TrainingEnded) for fact in case.facts):
         return None
@@ -444,6 +457,12 @@ RULES = (
         name="not-started",
         reason="Where no step was made, a pod that was kept from its start while others of its name run keeps them.",
         apply=_not_started,
+    ),
+    Rule(
+        name="network-alarms",
+        reason="Counters, queues and tables of a network device may show trouble without any job's log: the device is"
+        " named, and no rank.",
+        apply=_network_alarms,
     ),
     Rule(
         name="no-evidence",

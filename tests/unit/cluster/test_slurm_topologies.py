@@ -78,3 +78,24 @@ def test_letters_that_do_not_rise_one_by_one_are_no_range(letters, tmp_path):
 
     with pytest.raises(InputError, match=f"'{letters}': expected a range"):
         load_dump(tmp_path / "t.conf", CATALOGUE)
+
+
+def test_blocks_of_other_nodes_are_another_part_of_the_cluster_and_are_left_out(tmp_path):
+    text = TREE_ENTRY.format(tree="true") + BLOCK_ENTRY.format(block="false").replace("n[", "rack-n[")
+
+    cluster = load(tmp_path, text)
+
+    assert {p.node for p in cluster.placements} == {f"n{i}" for i in range(4)}
+    assert {p.block for p in cluster.placements} == {""}
+    assert cluster.warnings == ("racks left out (a block of 4 nodes): fabric is the default topology",)
+
+
+def test_blocks_beside_a_tree_place_none_of_the_nodes_that_the_tree_lacks(tmp_path):
+    text = TREE_ENTRY.format(tree="true") + BLOCK_ENTRY.format(block="false").replace("n[2-3]", "n[2-7]")
+
+    assert {p.node: p.block for p in load(tmp_path, text).placements} == {
+        "n0": "rack0",
+        "n1": "rack0",
+        "n2": "rack1",
+        "n3": "rack1",
+    }

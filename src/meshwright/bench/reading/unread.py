@@ -3,6 +3,7 @@
 import re
 
 from ...cluster.dumps.detect import command_of
+from ...cluster.dumps.unsupported import name_of_unread
 
 _KNOWN = (
     (r"\bLatency\b.*\bMatrix \(us\)", "latencies of pairs of GPUs", "the matrices of bandwidth of the same tool"),
@@ -22,6 +23,16 @@ _KNOWN = (
         r"^Burning for \d+ seconds|proc'd: \d+ \([\d.]+ Gflop/s\)",
         "gpu-burn, of computation and of no link between ranks (its own GPU 0: OK or FAULTY stands at its end)",
         "nccl-tests or OSU; meshwright bench compute times products",
+    ),
+    (
+        r"\bibping statistics ---",
+        "ibping, of management packets that a process of the host answers: its times are no latency of RDMA",
+        "ib_write_lat, ib_send_lat or osu_latency; perfquery counts what a port has lost",
+    ),
+    (
+        r"^rtt min/avg/max|^\d+ packets transmitted, \d+ (?:packets )?received",
+        "ping, whose times are those of the kernel and no latency of RDMA",
+        "ib_write_lat, osu_latency, or iperf3 for what a link carries",
     ),
     (r"\"\w+-bw(?::\w+)?/\w+_busbw(?::\d+)?\":", "SuperBench's summary", "the output of nccl-tests itself"),
     (r"^\W*(?:\d+: )?:::MLLOG ", "MLPerf's log of a training and of no collective", "nccl-tests or OSU"),
@@ -55,11 +66,12 @@ def unread_benchmark(text: str) -> str:
 
 
 def dump_in_place(text: str) -> str:
-    """Return that a text is a dump of what is linked, by its command, "" where it is none."""
-    command = command_of(text)
-    if not command:
-        return ""
-    return f"this is of {command}: what is linked, not what was measured; meshwright topo --from reads it"
+    """Return that a text is a dump, or of counters, and no measurement, by its command; "" where it is none."""
+    if command := command_of(text):
+        return f"this is of {command}: what is linked, not what was measured; meshwright topo --from reads it"
+    if name := name_of_unread(text):
+        return f"this is {name}: nothing that a transfer was timed for; expected nccl-tests, perftest or OSU"
+    return ""
 
 
 def columns_in_words(text: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...units import counted, format_bytes, format_network_rate, format_rate
 from ..analysis import Analysis, gpu_links
-from ..graph import Cluster, Device
+from ..graph import Cluster, Device, Host
 from ..paths import is_own, rank
 
 MAX_MATRIX = 32
@@ -28,9 +28,16 @@ def _hosts(cluster: Cluster) -> list[str]:
         caches = ", ".join(f"{name} {format_bytes(size)}" for name, size in sorted(host.cache_bytes.items()))
         memory = f", {format_bytes(host.memory_bytes)} memory" if host.memory_bytes else ""
         model = f"{host.cpu_model}, " if host.cpu_model else ""
-        detail = f"{model}{counted(host.cores, 'core')} on {counted(host.numa_nodes, 'NUMA node')}{memory}"
+        detail = f"{model}{_processors(cluster, host)} on {counted(host.numa_nodes, 'NUMA node')}{memory}"
         lines.append(f"{host.name}: {detail}" + (f", {caches}" if caches else ""))
     return lines
+
+
+def _processors(cluster: Cluster, host: Host) -> str:
+    """Return the cores of a host in words, or the hardware threads of its CPUs where these alone are known."""
+    threads = sum(cpu.threads or 0 for cpu in cluster.of_kind("cpu"))
+    alone = not host.cores and threads and len(cluster.hosts) == 1
+    return counted(threads, "hardware thread") if alone else counted(host.cores, "core")
 
 
 def _groups(cluster: Cluster) -> list[str]:
@@ -112,6 +119,8 @@ def _describe(device: Device, analysis: Analysis) -> str:
     if device.cores:
         threads = f" ({counted(device.threads, 'thread')})" if device.threads and device.threads != device.cores else ""
         parts.append(f"{counted(device.cores, 'core')}{threads}")
+    elif device.threads:
+        parts.append(counted(device.threads, "hardware thread"))
     if device.memory_bytes:
         parts.append(format_bytes(device.memory_bytes))
     if device.network_bandwidth_bytes_per_s:

@@ -7,6 +7,7 @@ from ...errors import InputError
 from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES
 
+_UNSET = frozenset({"", "null", "none", "<none>", "nil", "n/a", "-"})  # of a value that a command prints as a text
 _MORE = ("NextToken", "nextToken", "nextPageToken", "opc-next-page", "continue")  # of AWS, Google, OCI, Kubernetes
 
 
@@ -17,6 +18,7 @@ def from_places(places: Sequence[Placement], where: str, none: str) -> Cluster:
     twice = next((name for name, count in Counter(place.node for place in places).items() if count > 1), None)
     if twice is not None:
         raise InputError(f"{where}: node {twice[:60]} stands twice")
+    places = [_without_unset(place) for place in places]
     known = tuple(place for place in places if place.switches)
     if not known:
         raise InputError(f"{where}: {none}")
@@ -24,6 +26,12 @@ def from_places(places: Sequence[Placement], where: str, none: str) -> Cluster:
     bare = [place.node for place in places if not place.switches]
     notes = (f"{len(bare)} of {len(places)} nodes have no label of their place: {', '.join(bare[:3])}",) if bare else ()
     return Cluster(name=where, placements=known, warnings=notes)
+
+
+def _without_unset(place: Placement) -> Placement:
+    """Return a place without the names that stand for nothing: a block called "null" is no block."""
+    switches = tuple(name for name in place.switches if name.strip().lower() not in _UNSET)
+    return Placement(place.node, switches, "" if place.block.strip().lower() in _UNSET else place.block)
 
 
 def _one_parent(places: Sequence[Placement], where: str) -> None:

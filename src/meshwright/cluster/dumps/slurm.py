@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...errors import InputError
+from ...units import counted
 from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES, expand_hosts
 from .yaml import parse_yaml
@@ -156,21 +157,43 @@ def from_slurm_yaml(text: str, where: str) -> Cluster:
     placing = [entry for entry in entries if "tree" in entry or "block" in entry]  # a flat one has no nodes
     chosen = next((entry for entry in placing if _is_default(entry)), placing[0] if placing else {})
     tree, used = _Tree(), [chosen]
-    if "tree" in chosen:
-        for item in _items(chosen, "tree", "switches", where):
+    _take_entry(tree, chosen, where)
+    for entry in [entry for entry in placing if "tree" in chosen and "block" in entry and entry is not chosen]:
+        beside = _Tree()
+        _take_entry(beside, {"block": entry["block"]}, where)
+        if tree.leaf.keys() & beside.block.keys():  # of the same nodes: else it is another part of the cluster
+            tree.block = {node: block for node, block in beside.block.items() if node in tree.leaf}
+            tree.sizes = beside.sizes
+            used.append(entry)
+            break
+    cluster = _placed(tree, where)
+    unused = [entry for entry in placing if entry not in used]
+    if not unused:
+        return cluster
+    names = ", ".join(str(entry.get("topology", "?")) for entry in unused)
+    held = ", ".join(_contents(entry, where) for entry in unused)
+    left = f"{names} left out ({held}): {chosen.get('topology', '?')} is the {_why(chosen)} topology"
+    return replace(cluster, warnings=(*cluster.warnings, left))
+
+
+def _take_entry(tree: _Tree, entry: Mapping[str, Any], where: str) -> None:
+    """Take in the switches and the blocks of one topology."""
+    if "tree" in entry:
+        for item in _items(entry, "tree", "switches", where):
             tree.add("switchname", _text(item, "switch", where), _text(item, "nodes"), _text(item, "children"), where)
-        used += [entry for entry in placing if "block" in entry][:1]
-    for entry in (entry for entry in used if "block" in entry):
+    if "block" in entry:
         if sizes := _text(entry["block"], "block_sizes") if isinstance(entry["block"], Mapping) else "":
             tree.sizes = _sizes(sizes, where)
         for item in _items(entry, "block", "blocks", where):
             tree.add("blockname", _text(item, "block", where), _text(item, "nodes"), "", where)
-    cluster = _placed(tree, where)
-    unused = [str(entry.get("topology", "?")) for entry in placing if entry not in used]
-    if not unused:
-        return cluster
-    left = f"{', '.join(unused)} left out: {chosen.get('topology', '?')} is the {_why(chosen)} topology"
-    return replace(cluster, warnings=(*cluster.warnings, left))
+
+
+def _contents(entry: Mapping[str, Any], where: str) -> str:
+    """Return what a topology that is left out holds, in words."""
+    tree = _Tree()
+    _take_entry(tree, entry, where)
+    kind = "tree" if "tree" in entry else "block"
+    return f"a {kind} of {counted(len({*tree.leaf, *tree.block}), 'node')}"
 
 
 def _is_default(entry: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 LINKS = "nvidia-smi topo -m"
 SWITCHES = "scontrol show topology, or ibnetdiscover"
+COUNTERS = "meshwright doctor --logs names what its figures show of trouble"
 KNOWN = (
     (
         r"<(?:system|cpu|pci)\s[^>\n]*\b(?:version|numaid|busid)=",
@@ -64,7 +65,30 @@ KNOWN = (
         "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
     ),
     (r"^\S+: flags=\d+<", "ifconfig", LINKS),
+    (r"^\d+: \S+: <\S+> mtu(?:.*\n)+?\s+RX: +bytes ", "ip -s link, of counters", f"{LINKS}; {COUNTERS}"),
     (r"^\d+: \S+: <\S+> mtu", "ip addr", LINKS),
+    (r"^NIC statistics:\s*$", "ethtool -S, of counters", f"ethtool without -S for the speed of a port; {COUNTERS}"),
+    (r"^link \w+/\d+ (?:\w+ \d+ ?){4}", "rdma statistic, of counters", f"{LINKS}; {COUNTERS}"),
+    (r"^# Port (?:extended )?counters: Lid", "perfquery, of counters", f"iblinkinfo or ibnetdiscover; {COUNTERS}"),
+    (r"^qdisc \w+ \w+: dev ", "tc qdisc show, of queues", f"{LINKS}; {COUNTERS}"),
+    (
+        r"^DEV\s+PORT\s+INDEX\s+GID|^\w+\s+\d+\s+\d+\s+(?:[0-9a-f]{4}:){7}[0-9a-f]{4}",
+        "show_gids, of addresses",
+        f"ibstat for the rates of ports, and {LINKS}; meshwright doctor --logs names a port without the GID that "
+        "NCCL_IB_GID_INDEX asks for",
+    ),
+    (
+        r"^Node #\d+\s+- \S+\s+- [A-Z_]+\s+- Version:",
+        "nvidia-imex-ctl, of hosts that share a domain of NVLink",
+        f"{LINKS} of each host, with --domain N; meshwright doctor --logs names the hosts that are kept out of it",
+    ),
+    (
+        r"^\|\s*GPU instance(?:s| profiles):|^\|\s*Compute instances:",
+        "nvidia-smi mig, of parts of GPUs, which have neither NVLink nor peer access",
+        f"{LINKS} for whole GPUs (MIG off); nvidia-smi -L lists GPUs and their parts",
+    ),
+    (r"^# gpu +(?:pwr|sm|gtemp|mclk)\b", "nvidia-smi dmon, of loads and heat", f"{LINKS}; {COUNTERS}"),
+    (r"^Communicators\.\.\. |^Group +Comms +Nodes +Ranks", "ncclras", f"{LINKS}; meshwright doctor --logs reads it"),
     (
         r"GPU Link Info|Remote Device .*: Link",
         "nvidia-smi nvlink -p or -c",
@@ -132,11 +156,21 @@ KNOWN = (
 
 def known_but_unread(text: str) -> str | None:
     """Return what a text is and what is wanted in its place; None where it is nothing that is known."""
+    found = _known(text)
+    if found is None:
+        return None
+    return f"this is {found[0]}, which does not say how GPUs are linked or is not read; expected {found[1]}"
+
+
+def name_of_unread(text: str) -> str:
+    """Return the name of the tool that wrote an output which is not read, "" where it is nothing that is known."""
+    found = _known(text)
+    return found[0] if found else ""
+
+
+def _known(text: str) -> tuple[str, str] | None:
     head = text[:100_000]
-    for pattern, name, wanted in KNOWN:
-        if re.search(pattern, head, re.M):
-            return f"this is {name}, which does not say how GPUs are linked or is not read; expected {wanted}"
-    return None
+    return next(((name, wanted) for pattern, name, wanted in KNOWN if re.search(pattern, head, re.M)), None)
 
 
 def known_but_unread_json(data: object) -> str | None:

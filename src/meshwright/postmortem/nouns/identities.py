@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from .network_state import GidRow, NcclSetting, NetworkAlarm
 from .where import Where
 
 
@@ -419,5 +420,8 @@ Identity = (
     | PortRate
     | NearPort
     | PortErrors
+    | NetworkAlarm
+    | GidRow
+    | NcclSetting
     | PortName
 )

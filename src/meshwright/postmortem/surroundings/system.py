@@ -75,7 +75,7 @@ _SHORT_S = 60.0  # of an outage that holds nobody up for long
 _MONOTONIC = re.compile(r"^\[ *(?P<s>\d+\.\d+)\]")
 _LINK_DOWN = re.compile(
     r"(?P<what>\b(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ixgbe|igb|tg3|qede|ib\d+|irdma\w*|efa|hfi1\w*|cxi\w*|hsn\d+)\b.*?"
-    r"(?:link (?:is )?down(?!ed)|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN(?!ed))"
+    r"(?:link (?:is )?down(?!ed)|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port (?!\d+ ==> ).*?DOWN(?!ed))"
     r"|\b(?:bond|team)\d+\b.*?(?:without any active (?:interface|slave|port)|Lost carrier|link (?:is )?down\b))",
     re.IGNORECASE,
 )
