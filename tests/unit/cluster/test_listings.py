@@ -352,7 +352,7 @@ UP = '          1   {n}[  ] ==( 4X  106.25 Gbps Active/  LinkUp)==>  2  {n}[  ] 
 CROWN = 'Switch: 0x02 crown:\n  2  {n}[  ] ==( 4X  106.25 Gbps Active/  LinkUp)==>  1  {n}[  ] "west" ( )\n'
 
 
-@pytest.mark.parametrize(("uplinks", "share"), [(1, "west 50 %"), (2, None), (0, None)])
+@pytest.mark.parametrize(("uplinks", "share"), [(1, "west 50 % (425 of 850 Gb/s)"), (2, None), (0, None)])
 def test_a_leaf_with_less_upwards_than_downwards_is_named_with_its_share(uplinks, share):
     ups = "".join(UP.format(n=40 + n) for n in range(uplinks))
     warnings = parse_dump(LEAF + ups + (CROWN.format(n=40) if uplinks else ""), "t", CATALOGUE).warnings

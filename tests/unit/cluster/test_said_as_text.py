@@ -88,3 +88,33 @@ def test_what_is_not_read_is_refused_by_the_name_of_its_tool_in_both_rooms(tmp_p
 
     assert run_command(["bench", "--from", str(tmp_path / "out.txt")]) == 2
     assert f"this is {tool}" in capsys.readouterr().err
+
+
+def test_types_of_instances_are_named_with_where_to_look_them_up():
+    text = instances("").replace('"NetworkNodes"', '"InstanceType": "p5.48xlarge", "NetworkNodes"')
+
+    assert parse_dump(text, "d", CATALOGUE).warnings == (
+        "by their types the nodes are p5.48xlarge (2): `meshwright topo --catalogue p5.48xlarge` has what one holds",
+    )
+
+
+def test_gpus_that_labels_count_are_said_and_turns_on_one_gpu_add_none():
+    text = (
+        "NAME  STATUS  ROLES   AGE  VERSION  GPU.COUNT  GPU.PRODUCT      GPU.CLIQUE\n"
+        "a0    Ready   worker  1d   v1.31    4          NVIDIA-GB200     aa.1\n"
+        "a1    Ready   worker  1d   v1.31    4          NVIDIA-GB200     aa.1\n"
+        "b0    Ready   worker  1d   v1.31    2          NVIDIA-L4-SHARED <none>\n"
+        "c0    Ready   master  1d   v1.31    <none>     <none>           <none>\n"
+    )
+
+    told = [words for words in parse_dump(text, "d", CATALOGUE).warnings if "labels alone" in words]
+
+    assert len(told) == 1
+    assert "4 x NVIDIA-GB200 on 2 nodes, 2 x NVIDIA-L4-SHARED on 1 node; -SHARED" in told[0]
+
+
+def test_how_many_switches_stand_above_the_leaves_is_said_where_a_place_names_one():
+    leaf = 'Switch 36 "S-1" # "leaf0"\n[1] "H-1"[1](a1) # "node01 mlx5_0"\n'
+    leaf += "".join(f'[{at + 2}] "S-{at + 5}"[1] # "spine{at}"\n' for at in range(3))
+
+    assert "there are 3 switches on level 2" in parse_dump(leaf, "d", CATALOGUE).warnings[-1]

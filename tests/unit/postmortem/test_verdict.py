@@ -76,6 +76,8 @@ def test_every_rule_decides_some_case(tmp_path):
     used.add(judge(tmp_path / "well", ["9 pretrain COMPLETED 0:0 01:00:00"]).rule)
     (tmp_path / "pods").mkdir()
     used.add(judge(tmp_path / "pods", ["lm-a 1/1 Running 0 31m", "lm-b 0/1 Pending 0 31m"]).rule)
+    (tmp_path / "network").mkdir()
+    used.add(judge(tmp_path / "network", ["qdisc netem 1: dev eth1 root limit 1000 delay 9ms"]).rule)
 
     assert used == {rule.name for rule in RULES}
 

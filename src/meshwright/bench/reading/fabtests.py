@@ -16,7 +16,9 @@ from .tables import BETWEEN_TWO, Rate, ReadTable, message
 _COMMAND = re.compile(r"\b(fi_\w*(?:bw|pingpong)\w*)\b")
 _HEAD = re.compile(r"^\s*(?:name\s+)?bytes\s+(?:iters|#sent)\s+(?:#ack\s+)?total\s+time\s+MB/sec\s+usec/xfer\b")
 _SHORT = re.compile(r"(\d{1,15}(?:\.\d+)?)([kmgt]?)")
+_MOST_OF_ROW = 5  # words of other lines that begin with digits
 _POWERS = ("", "k", "m", "g", "t")
+_APART = re.compile(r"(?<=\d)\s+(?=[kmgt]\s)")  # fi_pingpong fills the column of its total up before the unit
 _SLACK = 0.02
 _CUT = 0.1  # a size with one decimal is cut off there
 
@@ -35,7 +37,7 @@ def read_fabtests(text: str, where: str) -> list[ReadTable]:
     tables: list[ReadTable] = []
     name, columns, rows = "", list[str](), list[_Line]()
     for number, line in [*clean_lines(text), (0, "fi_bw")] if "usec/xfer" in text else ():
-        words = line.split()
+        words = _APART.sub("", line).split()
         command, is_head = _COMMAND.search(line), _HEAD.match(line) is not None
         if rows and (is_head or command):
             tables.append(_table(name, columns, rows))
@@ -46,6 +48,8 @@ def read_fabtests(text: str, where: str) -> list[ReadTable]:
             name, columns = command[1], []
         elif columns and len(words) == len(columns) and re.match(r"\d", words[-1]):
             rows.append(_row(dict(zip(columns, words, strict=True)), f"{where}:{number}"))
+        elif columns and len(words) > _MOST_OF_ROW and all(re.match(r"[=\d]", word) for word in words):
+            raise InputError(f"{where}:{number}: {len(words)} columns: expected {', '.join(columns)}")
     return tables
 
 

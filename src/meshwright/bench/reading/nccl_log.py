@@ -13,6 +13,7 @@ _HCA = re.compile(r"\bNCCL_IB_HCA set (?:by environment )?to (?P<names>\S{1,200}
 _SOCKETS = re.compile(r"\bUsing network Socket\b")
 _NO_IB = re.compile(r"\bNCCL_IB_DISABLE set (?:by environment )?to 1\b")
 _NO_RDMA = re.compile(r"\bNET/IB ?: No device found")
+_SHARP = re.compile(r"\bLoaded collnet plugin|\bSHARP rank \d+/\d+ initialized|\bUsing network SHARP\b")
 _NIC = re.compile(r"\[\d+\](\w+):")
 
 _FAILED = re.compile(
@@ -31,6 +32,7 @@ class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
     ib_disabled: bool = False  # by NCCL_IB_DISABLE
     hca: str = ""  # the devices that NCCL_IB_HCA names
     no_gpudirect: bool = False  # RDMA, but never from a GPU's memory
+    sharp: bool = False  # the plugin that lets switches add up was loaded
     shared_memory: bool = False  # GPUs of a host never through peer access
 
     @property
@@ -85,5 +87,6 @@ def logged_path(text: str) -> LoggedPath:
         no_device=_NO_RDMA.search(text) is not None,
         hca=hca,
         no_gpudirect=network == {"NET/IB"},
+        sharp=_SHARP.search(text) is not None,
         shared_memory="SHM" in ways and "P2P" not in ways,
     )

@@ -26,6 +26,7 @@ _DEVICE = re.compile(
 )
 _RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
 _BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
+_ALIKE = 0.9  # of the fastest
 _OURS = re.compile(r"#?\s*ranks?[:= ]+(\d{1,6})\s*$")
 _INSTANCE = re.compile(r"\b(?:[a-z]\d\w*(?:-\w+)?\.\d+xlarge|a[23]-\w+-\d+g)\b", re.I)  # of AWS, of Google Cloud
 _SPLIT = re.compile(r"\bNCCL_TESTS_SPLIT(?:_MASK)?=(?!\"?(?:AND )?(?:0x)?0\b)")  # ranks are of groups at once
@@ -232,10 +233,23 @@ def _split(run: _Run, where: str) -> list[ReadTable]:
         groups.setdefault((*key, repetition), []).append(row)
     if not any(_alone(run, rows) for rows in groups.values()):  # else that each printed its own is said
         _refuse_mixed(groups, run.starts, where)
+    groups = _of_one_size(groups)
     # a leading column counts nodes or processes: the ranks of the header are not those of its tables
     leads = len({key[3] for key in groups}) > 1
     tables = [_table(run, rows, where, leads) for rows in groups.values()]
     return _on_nodes(tables, [str(key[3]) for key in groups]) if leads else tables
+
+
+def _of_one_size(groups: dict[tuple[object, ...], list[Parsed]]) -> dict[tuple[object, ...], list[Parsed]]:
+    """Return types and operators of one size as one table, where all are about as fast: `-d all -o all` of one size.
+
+    One that is slower keeps all apart, so that it has a verdict of its own.
+    """
+    rows = [row for group in groups.values() for row in group]
+    rates = [row.bytes / row.time_s for row in rows if row.time_s]
+    alike = len(rates) == len(rows) and bool(rates) and min(rates) >= _ALIKE * max(rates)
+    is_one = alike and len({row.bytes for row in rows}) == 1 and len({key[2:] for key in groups}) == 1
+    return {("", "", *next(iter(groups))[2:]): rows} if is_one and len(groups) > 1 else groups
 
 
 def _refuse_mixed(groups: Mapping[tuple[object, ...], Sequence[Parsed]], starts: int, where: str) -> None:

@@ -17,7 +17,7 @@ SEVERAL_PAIRS = "times of messages of several pairs at once, and of no collectiv
 
 
 ONE_STREAM = "one TCP stream, which one core or its window may bound: measure with several at once (iperf3 -P 8)"
-_BUSY_PERCENT = 90.0  # of the cores of the threads that move the bytes
+BUSY_PERCENT = 90.0  # of the cores of the threads that move the bytes
 _KEPT = 0.9  # of the rate that a test was told to send at
 PACED_UDP = "UDP sends as fast as it is told (-b; iperf's default is 1 Mbit/s), and no datagram was lost"
 
@@ -41,7 +41,7 @@ def busy_core(percent: float, version: str, streams: int) -> str:
     It has one thread for all streams, from 3.16 on one for each (its release notes).
     """
     threads = max(1, streams) if _has_threads(version) else 1
-    if percent < _BUSY_PERCENT * threads:
+    if percent < BUSY_PERCENT * threads:
         return ""
     cores = "a core" if threads == 1 else f"{threads} cores"
     return f"iperf3 kept {cores} busy at one end ({percent:.3g} %), which may be what bounds it"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ..graph import Cluster, Placement
 from .kubernetes_yaml import lines_below, values_below, yaml_line
-from .places import from_places, missing_pages
+from .places import from_places, missing_pages, said_types
 
 _STATUS = re.compile(r"^resourceStatus:[ ]*$", re.M)
 _BETWEEN = re.compile(r"^---.*$", re.M)
@@ -35,7 +35,8 @@ def from_cloud_json(data: Any, where: str) -> Cluster:
     places = [_aws_place(item, where) if is_aws else _google_place(item, where) for item in items]
     wanted = "NetworkNodes of any instance" if is_aws else "resourceStatus.physicalHostTopology of any instance"
     cluster = from_places(places, where, f"expected {wanted}: none has a place in the network")
-    return replace(cluster, warnings=(*cluster.warnings, *missing_pages(data)))
+    types = said_types([_type(item) for item in items])
+    return replace(cluster, warnings=(*cluster.warnings, *types, *missing_pages(data)))
 
 
 def looks_like_cloud_yaml(text: str) -> bool:
@@ -71,6 +72,12 @@ def _google_place(item: Mapping[str, Any], where: str) -> Placement:
     host = status.get("physicalHostTopology") if isinstance(status, Mapping) else None
     levels = [str(host.get(level) or "") for level in GOOGLE_LEVELS] if isinstance(host, Mapping) else []
     return Placement(_name(item, "name", where), tuple(level for level in levels if level))
+
+
+def _type(item: Mapping[str, Any]) -> str:
+    """Return the machine type of an instance, of Google's address of it the last part, "" where it has none."""
+    name = item.get("InstanceType") or item.get("machineType")
+    return name.rpartition("/")[2][:60] if isinstance(name, str) else ""
 
 
 def _name(item: Mapping[str, Any], key: str, where: str) -> str:

@@ -144,6 +144,7 @@ def _placed(
     warnings = [*(on_rails if rails else ()), *nameless]
     warnings += rates.warnings(switches, lambda node: label.get(node) or host.get(node, node))
     warnings += rates.thin_leaves(switches, adapters, lambda node: label[node])
+    warnings += _alike(level, label)
     if not placements:
         raise InputError(f"{where}: no adapter hangs on any switch")
     return Cluster(name=where, placements=placements, warnings=tuple(warnings))
@@ -175,6 +176,15 @@ def _chain(
         chain.append(min(label[s] for s in higher))
         here = higher
     return tuple(chain)
+
+
+def _alike(level: Mapping[str, int], label: Mapping[str, str]) -> list[str]:
+    """Return how many switches stand above the leaves where a place names one of a level alone."""
+    above = Counter(number for number in level.values() if number)
+    several = [
+        f"{counted(count, 'switch')} on level {number + 1}" for number, count in sorted(above.items()) if count > 1
+    ]
+    return [f"of the switches above a leaf a place names one: there are {', '.join(several)}"] if several else []
 
 
 def _labels(names: Mapping[str, str], switches: Iterable[str]) -> dict[str, str]:

@@ -106,7 +106,11 @@ class FabricRates:
             for switch in nodes & known:
                 up[switch] += link.gbps if nodes <= known else 0.0
                 down[switch] += link.gbps if nodes & ends else 0.0
-        thin = [f"{called(s)} {100 * up[s] / down[s]:.0f} %" for s in up if 0 < up[s] < down[s]]
+        thin = [
+            f"{called(s)} {100 * up[s] / down[s]:.0f} % ({up[s]:.0f} of {down[s]:.0f} Gb/s)"
+            for s in up
+            if 0 < up[s] < down[s]
+        ]
         if not thin:
             return []
         more = f" and {len(thin) - _SHOWN} more" if len(thin) > _SHOWN else ""

@@ -4,12 +4,14 @@ With `-L LABEL` the table has a column for a label, headed by what stands behind
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from ...errors import InputError
+from ...units import counted
 from ..graph import Cluster, Placement
 from .kubernetes_yaml import holds_nodes, labelled_nodes
 from .places import from_places, missing_pages
@@ -24,7 +26,11 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     tuple(f"oci.oraclecloud.com/rdma.{level}_id" for level in ("local_block", "network_block", "hpc_island")),
 )
 DOMAINS = ("nvidia.com/gpu.clique", "network.topology.nvidia.com/accelerator", "topology.k8s.aws/ultraserver-id")
-COLUMNS = {label.rpartition("/")[2].upper(): label for label in (*(key for keys in FAMILIES for key in keys), *DOMAINS)}
+GPUS, PRODUCT = "nvidia.com/gpu.count", "nvidia.com/gpu.product"  # of NVIDIA's feature discovery
+COLUMNS = {
+    label.rpartition("/")[2].upper(): label
+    for label in (*(key for keys in FAMILIES for key in keys), *DOMAINS, GPUS, PRODUCT)
+}
 SHOWN_OUT = 4  # nodes that a warning names
 SOUGHT = "network.topology.nvidia.com, topology.k8s.aws, cloud.google.com/gce-topology, oci.oraclecloud.com/rdma"
 
@@ -45,7 +51,8 @@ def _columns(line: str) -> dict[str, tuple[int, int | None]]:
     heads = [(head.group(), head.start()) for head in re.finditer(r"\S+(?: \S+)*", line)]
     ends = [*(start for _, start in heads[1:]), None]
     found = {head: (start, end) for (head, start), end in zip(heads, ends, strict=True)}
-    return found if "LABELS" in found or COLUMNS.keys() & found.keys() else {}
+    placing = {head for head, label in COLUMNS.items() if label not in {GPUS, PRODUCT}}
+    return found if "LABELS" in found or placing & found.keys() else {}
 
 
 def looks_like_kubernetes_json(data: object) -> bool:
@@ -114,7 +121,22 @@ def _placed(nodes: Sequence[tuple[str, dict[str, str]]], where: str) -> Cluster:
         switches = max((_values(family, labels) for family in FAMILIES), key=len)
         block = next((labels[key] for key in DOMAINS if labels.get(key)), "")
         places.append(Placement(name, switches or ((block,) if block else ()), block))
-    return from_places(places, where, f"no node has a label of its place in the network; looked for {SOUGHT}")
+    cluster = from_places(places, where, f"no node has a label of its place in the network; looked for {SOUGHT}")
+    return replace(cluster, warnings=(*cluster.warnings, *_labelled_gpus([labels for _, labels in nodes])))
+
+
+def _labelled_gpus(nodes: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return what labels say of GPUs: of those that pods share by turns the count is that of the GPUs themselves."""
+    told = Counter(
+        (labels[GPUS], labels.get(PRODUCT) or "GPUs of an unsaid product")
+        for labels in nodes
+        if labels.get(GPUS, "").isdecimal()
+    )
+    if not told:
+        return []
+    shown = ", ".join(f"{count} x {name} on {counted(often, 'node')}" for (count, name), often in told.items())
+    shared = "; -SHARED: pods take turns on a GPU, which adds none" if "-SHARED" in shown else ""
+    return [f"labels alone tell of GPUs, of which no devices are made: {shown}{shared}"]
 
 
 def _values(family: Sequence[str], labels: Mapping[str, str]) -> tuple[str, ...]:

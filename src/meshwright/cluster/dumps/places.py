@@ -8,6 +8,7 @@ from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES
 
 _UNSET = frozenset({"", "null", "none", "<none>", "nil", "n/a", "-"})  # of a value that a command prints as a text
+_SHOWN = 4  # types that a note names
 _MORE = ("NextToken", "nextToken", "nextPageToken", "opc-next-page", "continue")  # of AWS, Google, OCI, Kubernetes
 
 
@@ -26,6 +27,17 @@ def from_places(places: Sequence[Placement], where: str, none: str) -> Cluster:
     bare = [place.node for place in places if not place.switches]
     notes = (f"{len(bare)} of {len(places)} nodes have no label of their place: {', '.join(bare[:3])}",) if bare else ()
     return Cluster(name=where, placements=known, warnings=notes)
+
+
+def said_types(types: Sequence[str]) -> tuple[str, ...]:
+    """Return the note on the machine types of instances, whose GPUs and NICs the catalogue has, () for none."""
+    often = Counter(name for name in types if name)
+    if not often:
+        return ()
+    shown = ", ".join(f"{name} ({count})" for name, count in often.most_common(_SHOWN))
+    more = f" and {len(often) - _SHOWN} more" if len(often) > _SHOWN else ""
+    first = next(iter(often))
+    return (f"by their types the nodes are {shown}{more}: `meshwright topo --catalogue {first}` has what one holds",)
 
 
 def _without_unset(place: Placement) -> Placement:
