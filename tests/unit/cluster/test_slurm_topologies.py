@@ -99,3 +99,11 @@ def test_blocks_beside_a_tree_place_none_of_the_nodes_that_the_tree_lacks(tmp_pa
         "n2": "rack1",
         "n3": "rack1",
     }
+
+
+def test_nodes_of_blocks_alone_beside_switches_are_said_to_hang_nowhere(tmp_path):
+    (tmp_path / "t.conf").write_text("SwitchName=s0 Nodes=a[0-1]\nBlockName=b0 Nodes=c[0-2]\n")
+
+    warnings = load_dump(tmp_path / "t.conf", CATALOGUE).warnings
+
+    assert "3 nodes of blocks below no switch: how they reach the others is not said" in warnings

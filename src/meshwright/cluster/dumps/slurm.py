@@ -235,6 +235,8 @@ def _placed(tree: _Tree, where: str) -> Cluster:
         warnings.append(
             f"switches and {blocks} blocks in one file: the switches place a node, its block is noted beside"
         )
+    if tree.leaf and (apart := len(tree.block.keys() - tree.leaf.keys())):
+        warnings.append(f"{counted(apart, 'node')} of blocks below no switch: how they reach the others is not said")
     placements = []
     for node in dict.fromkeys((*tree.leaf, *tree.block)):
         block = tree.block.get(node, "")
