@@ -126,7 +126,7 @@ def _placed(nodes: Sequence[tuple[str, dict[str, str]]], where: str) -> Cluster:
 
 
 def _labelled_gpus(nodes: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return what labels say of GPUs: of those that pods share by turns the count is that of the GPUs themselves."""
+    """Return what labels say of GPUs: where pods take turns the count is that of the GPUs themselves."""
     told = Counter(
         (labels[GPUS], labels.get(PRODUCT) or "GPUs of an unsaid product")
         for labels in nodes
