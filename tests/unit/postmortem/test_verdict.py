@@ -79,6 +79,9 @@ def test_every_rule_decides_some_case(tmp_path):
     (tmp_path / "network").mkdir()
     used.add(judge(tmp_path / "network", ["qdisc netem 1: dev eth1 root limit 1000 delay 9ms"]).rule)
 
+    (tmp_path / "lost").mkdir()
+    used.add(judge(tmp_path / "lost", [f"step {step} loss nan" for step in range(9)]).rule)
+
     assert used == {rule.name for rule in RULES}
 
 

@@ -7,6 +7,8 @@ from .names import (
     BY_ITSELF,
     BY_LOOPBACK,
     BY_REQUEST,
+    FRAGMENTED,
+    HELD_BY_OTHERS,
     NO_FABRIC,
     NO_PROGRESS,
     NOT_FINITE,
@@ -68,6 +70,13 @@ NEXT: dict[str, tuple[str, ...]] = {
     "exception": ("mend what the exception says; the time-outs of the other ranks are its consequence",),
     "killed": (
         "ask who killed it: kernel log of that host (out of memory?), SLURM's or Kubernetes' events, a time limit",
+    ),
+    "not_finite": (
+        "take a checkpoint from before it, none from after; look at the steps right before: loss, gradient norm,"
+        " learning rate, data",
+        "then a lower learning rate, clipped gradients or bf16 in place of fp16; one run under"
+        " `torch.autograd.set_detect_anomaly(True)` says where it begins",
+        "let the training stop at a loss that is no number: what it writes from then on is lost",
     ),
     "none": (
         "collect the logs of all ranks and, with TORCH_FR_BUFFER_SIZE=2000 and"
@@ -266,6 +275,24 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
         (
             "look at the disk that it writes to, on its host: `df -h`, `df -i` (files), `quota`",
             "keep fewer checkpoints, or write elsewhere; then restart from the last whole one",
+        ),
+    ),
+    (
+        "device_memory",
+        re.compile(re.escape(HELD_BY_OTHERS)),
+        (
+            "see whose they are, on that host: `nvidia-smi`, `ps -o pid,ppid,user,lstart,cmd -p PID` (in a container"
+            " the host's numbers may differ); end what an earlier job or another user left there",
+            "a process of this job: let each take the GPU of its own LOCAL_RANK (`torch.cuda.set_device`)",
+        ),
+    ),
+    (  # PyTorch's notes on CUDA, "Optimizing memory usage with PYTORCH_CUDA_ALLOC_CONF"
+        "device_memory",
+        re.compile(re.escape(FRAGMENTED)),
+        (
+            "let its segments grow in place of new ones: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            " (PYTORCH_ALLOC_CONF since 2.9)",
+            "keep the lengths of sequences within a few sizes (buckets, a maximum): each new one leaves pieces behind",
         ),
     ),
     (  # NCCL's user guide, Troubleshooting, Docker: "--shm-size=1g"

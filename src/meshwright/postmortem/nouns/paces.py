@@ -1,4 +1,4 @@
-"""Facts on what the steps of a job are spent on, and on how long they take in the log of one run."""
+"""Facts on the steps of a job: what they are spent on, how long they take, whether their losses are numbers."""
 
 import msgspec
 
@@ -68,3 +68,15 @@ class SlowedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Pace = DataShare | DataLate | Paced | SaidPause | FellBack | RanksAlike | SlowedJob
+
+
+class LostNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """The loss or the gradient norm that was no number in `lines` lines of steps in a row, to the end of one log."""
+
+    what: str
+    lines: int
+    rank: int | None
+    first: Where
+    last_good: tuple[Where, ...]  # the lines right before it; none where it never was a number
+    near: str  # the step, as a progress bar or a line has it, "" where none tells
+    where: Where

@@ -22,6 +22,7 @@ Kind = Literal[
     "network",
     "exception",
     "killed",
+    "not_finite",
     "none",
 ]
 MEANINGS: dict[str, str] = {
@@ -39,6 +40,7 @@ MEANINGS: dict[str, str] = {
     "network": "a link, or the way to a host, failed",
     "exception": "ended with an exception",
     "killed": "its process was killed",
+    "not_finite": "trains on with values that are no numbers",
     "none": "nothing shows a fault",
 }
 NOT_TOLD = "ranks wait; whether one has not come, and which, is not told"  # absent, of nobody

@@ -1,10 +1,11 @@
-"""Trainings that stop themselves, as their loss is no number any more: nothing hangs, and no error is raised."""
+"""Losses that are no numbers any more: of a training that stops itself at that, and of one that goes on to its end."""
 
 import re
 from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Failure
 from ..nouns.names import NOT_FINITE
+from ..nouns.paces import LostNumbers
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
 
@@ -16,10 +17,26 @@ _STOPS = re.compile(  # of Lightning's EarlyStopping, torchvision's references a
     r"|\b(?:[Ss]topping|[Aa]borting|[Ee]xiting|[Tt]erminating)\b.{0,60}?\b[Ll]oss\w*(?: is| became)? ?[:=]? ?"
     r"(?P<last>[Nn]a[Nn]|NAN|[Ii]nf(?:inity)?|INF)\b"
 )
+_FIGURE = re.compile(  # of a step in training, as trainers print it
+    r"(?<![\w./-])(?P<of>(?:(?:lm|train(?:ing)?|total)[ _/])?loss(?:/train)?"
+    r"|(?:train/)?(?:global[ _])?grad(?:ient)?[ _]?norm)[\"']?"
+    r"(?: {0,3}[:=] {0,6}| )(?:tensor\()?(?P<figure>[-+]?(?:nan|inf(?:inity)?|\d+(?:\.\d*)?(?:e[-+]?\d+)?))(?!\w)",
+    re.IGNORECASE,
+)
+_STEP = re.compile(r"\b(?:step|iter(?:ation)?)\b[\"']?[ :=]{1,4}(?P<step>\d{1,9})\b|(?P<bar>\d{1,9}/\d{1,9}) ?\[")
+_HELD_OUT = re.compile(  # of data that train nothing, in small letters
+    r"(?:^|[^a-z])(?:eval(?:uation)?|valid(?:ation)?|val|test)(?: *[:|\]]|[ _/-](?:loss|results?|metrics?|epoch|step))"
+)
+_SKIPPED = 20  # steps in a row whose gradients alone are no numbers: a scaler of losses finds its scale in fewer
+_BEFORE = 2  # lines that show from where it came
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
-    """Yield what was no number when the training of one file stopped itself; nothing where it made steps after that."""
+def read(messages: Sequence[LogMessage]) -> Iterator[Failure | LostNumbers]:
+    """Yield what was no number when the training of one file stopped itself, and what is none to the end of the file.
+
+    Nothing of a stop after which it made steps.
+    """
+    yield from _lost(messages)
     for at, message in enumerate(messages):
         low = message.text.lower()
         if ("nan" not in low and "inf" not in low) or not (stop := _STOPS.search(message.text)):
@@ -29,3 +46,64 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
         name, value = stop["metric"] or stop["loss"] or "the loss", stop["of"] or stop["value"] or stop["last"]
         yield Failure(kind="exception", what=f"{NOT_FINITE}: {name} is {value}", where=message.where, is_general=True)
         return
+
+
+class _Tail:
+    """The steps of one rank at the end of its log, as far as their figures are no numbers."""
+
+    def __init__(self) -> None:
+        self.good: list[LogMessage] = []  # the last lines before it
+        self.bad: list[LogMessage] = []
+        self.whats: list[str] = []
+        self.without_loss = 0  # of these, lines whose gradients alone are no numbers
+        self.near = ""
+
+    def add(self, message: LogMessage, figures: dict[str, str], near: str) -> None:
+        """Note the figures of a step."""
+        lost = {name: value for name, value in figures.items() if value.lstrip("+-").lower()[:3] in {"nan", "inf"}}
+        if not lost:
+            self.good = [*self.good, *self.bad[-1:], message][-_BEFORE:]
+            self.bad, self.whats, self.without_loss = [], [], 0
+            return
+        self.near = self.near if self.bad else near
+        self.bad.append(message)
+        self.whats = self.whats or [f"{name} is {value}" for name, value in lost.items()]
+        losses = [value for name, value in figures.items() if "loss" in name]
+        self.without_loss += all(value not in lost.values() and float(value or 0) != 0.0 for value in losses)
+
+    def fact(self, rank: int | None) -> LostNumbers | None:
+        """Return what is no number to the end, None where too few steps say so."""
+        steps = len(self.bad)
+        if steps < MANY_STEPS or (self.without_loss > steps - MANY_STEPS and steps < _SKIPPED):
+            return None
+        return LostNumbers(
+            what=", ".join(self.whats),
+            lines=steps,
+            rank=rank,
+            first=self.bad[0].where,
+            last_good=tuple(message.where for message in self.good),
+            near=self.near,
+            where=self.bad[-1].where,
+        )
+
+
+def _lost(messages: Sequence[LogMessage]) -> Iterator[LostNumbers]:
+    """Yield of each rank the loss or gradient norm that is no number from some step to the end of its lines.
+
+    Lines of other figures, such as the mean at the end of all, are looked at by themselves.
+    """
+    if not any("nan" in (low := message.text.lower()) or "inf" in low for message in messages):
+        return
+    tails: dict[tuple[int | None, frozenset[str]], _Tail] = {}
+    bars: dict[int | None, str] = {}
+    for message in messages:
+        if step := _STEP.search(message.text):
+            bars[message.rank] = step["step"] or step["bar"]
+        low = message.text.lower()
+        if ("loss" not in low and "norm" not in low) or _HELD_OUT.search(low):
+            continue
+        if figures := {one["of"].replace("_", " "): one["figure"] for one in _FIGURE.finditer(message.text)}:
+            tails.setdefault((message.rank, frozenset(figures)), _Tail()).add(
+                message, figures, bars.get(message.rank, "")
+            )
+    yield from filter(None, (tail.fact(rank) for (rank, _), tail in tails.items()))

@@ -17,6 +17,7 @@ from ..text.watchdog_words import rank_ended
 from .busy_with_data import by_bars, by_downloads, by_last_words
 from .connections import no_address, not_reached
 from .device_asserts import with_assertion
+from .full_gpus import told_of_memory
 from .quoted_errors import attributed
 from .unraised import unraised
 
@@ -39,10 +40,6 @@ _UNRESOLVED = re.compile(
     r"|^\s*(?P<error>socket\.gaierror: \[Errno -?\d+\])"
 )
 _OF_A_STORE = re.compile(r"torch/distributed/|TCPStore|rendezvous|init_process_group")
-_WANTED = re.compile(
-    r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
-    re.S,
-)
 _DEVICE = re.compile(r"\bGPU (\d+)\b")
 _ON_GPU = re.compile(r"\bProcess (?P<pid>\d+) has [\d.]+ ?\w+ memory in use|\b(?P<own>this process has)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
@@ -262,15 +259,11 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
     memory, worker, ours = (pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _OURS))
     fault = _CUDA_FAULT.search(text) if any(map(text.lower().__contains__, _MAY_BE_FAULTY)) else None
     if memory:
-        wanted = _WANTED.search(text)
-        what = "out of GPU memory"
-        if wanted:
-            what += f": {wanted.group('wanted')} wanted, {wanted.group('free')} free"
         follows = bool(_ABSURD.search(text))
         device = _DEVICE.search(text)
         yield Failure(
             kind="device_memory",
-            what=what,
+            what=told_of_memory(text),
             rank=rank,
             pid=message.pid if message.pid is not None else _only_process(text),
             host=_host_of_process(message),
