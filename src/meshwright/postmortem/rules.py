@@ -30,6 +30,7 @@ from .nouns.next_steps import NEXT
 from .nouns.paces import LostNumbers
 from .nouns.verdict import Kind, Verdict
 from .nouns.world import ranks_of_job, ranks_seen
+from .positions.own_ways import by_own_way
 from .positions.stack_positions import WAITS, by_stacks, stand_of, with_left
 from .reasons.causes import all_least_evidence, least_evidence
 from .reasons.network_alarms import MOST, network_alarms
@@ -221,7 +222,10 @@ def _stacks(case: Case) -> Verdict | None:
     position = case.position
     found = None
     if position is None or not position.certain:
-        found = by_stacks(of(case.facts, StackTrace), world=ranks_of_job(case.facts))
+        stacks = of(case.facts, StackTrace)
+        found = by_stacks(stacks, world=ranks_of_job(case.facts))
+        if found is not None and found.kind == "stuck":
+            found = by_own_way(stacks) or found
     if found is None or (not found.certain and position is not None):
         return None
     if position is not None and found.kind == "host" and not found.blamed:

@@ -3,8 +3,8 @@
 from .made import judge
 
 FULL = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of"
-OWN = "Including non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by PyTorch"
-LEFT = ", and {} is reserved by PyTorch but unallocated."
+OWN = "Including non-PyTorch memory, this process has {} memory in use. Of the allocated memory {} is allocated by"
+LEFT = " PyTorch, and {} is reserved by PyTorch but unallocated."
 
 
 def full(others="", own="70.00 GiB", allocated="68.00 GiB", left="0.50 GiB"):
@@ -52,7 +52,7 @@ def test_older_words_of_torch_tell_it_by_a_difference(tmp_path):
 
 
 def test_xla_tells_what_it_wanted_of_a_chip(tmp_path):
-    text = "[rank1]: jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 3.50G at the bottom of"
-    text += " memory. That was not possible. There are 1.25G free, 0B reserved, and 1.25G reservable. (1x0x0_HBM0)"
+    text = "[rank1]: jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 3.50G at the"
+    text += " bottom of memory. That was not possible. There are 1.25G free, 0B reserved, and 1.25G reservable. (1x0x0_HBM0)"
 
     assert judge(tmp_path, [text]).because.startswith("out of TPU memory: 3.50G wanted, 1.25G free")

@@ -36,7 +36,7 @@ def steps(form, loss, norm, *, good=5, bad=6):
     return [form(step, "2.5", "0.9") if step <= good else form(step, loss, norm) for step in range(1, good + bad + 1)]
 
 
-@pytest.mark.parametrize("form, loss, norm", LOST.values(), ids=LOST)
+@pytest.mark.parametrize(("form", "loss", "norm"), LOST.values(), ids=LOST)
 def test_a_training_that_ends_well_after_its_loss_was_no_number_is_lost(tmp_path, form, loss, norm):
     verdict = judge(tmp_path, [*steps(form, loss, norm), *END])
 

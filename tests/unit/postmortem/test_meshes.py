@@ -199,3 +199,21 @@ def test_a_list_that_may_not_be_a_groups_tells_nothing_of_it(told, tmp_path):
     own = [part for place in range(4) for part in of_number(place, 9, numel=60 if place == 2 else 64)]
 
     assert judge(tmp_path, [*told, *own]).blamed == ()
+
+
+def test_ranks_of_the_job_in_place_of_places_in_groups_are_seen_where_a_group_has_no_such_place(tmp_path):
+    own = [
+        *waits(0, TP, 3, 97, "ALLREDUCE", 0),
+        *waits(1, DP, 2, 26, "ALLREDUCE", 1),
+        *waits(2, DP, 1, 26, "ALLREDUCE", 2),
+        *waits(3, TP, 4, 97, "ALLREDUCE", 3),
+    ]
+    verdict = judge(tmp_path, {"job.out": [MESHES["lists"], *own]})
+
+    assert told(verdict, answer("circle", seq=97)) == answer("circle", seq=97)
+
+
+def test_places_that_no_group_has_and_that_are_no_ranks_tell_of_no_group(tmp_path):
+    own = [*waits(0, TP, 3, 97, "ALLREDUCE", 5), *waits(1, DP, 2, 26, "ALLREDUCE", 7)]
+
+    assert judge(tmp_path, {"job.out": [MESHES["lists"], *own]}).blamed == ()

@@ -10,7 +10,7 @@ from ..nouns.facts import Fact, Failure, GroupProgress, PeerLost, Timeout, of
 from ..nouns.where import GroupName, Where
 from ..nouns.world import MOST_RANKS, identities_of, ranks_seen, world_of
 from ..ranks.exits import CLOCKS_S
-from ..scripts.meshes import members_of_guid, numbered_members, told_members
+from ..scripts.meshes import members_of_guid, numbered_members, places_in_groups, told_members
 
 UNKNOWN = GroupName("")
 
@@ -33,11 +33,12 @@ def groups_of(facts: list[Fact]) -> list[Group]:
     world = world_of(facts)
     seen = ranks_seen(facts)
     found = []
-    numbered = numbered_members(facts, {name: places[name] for name in parts})
+    placed = places_in_groups(facts, {name: places[name] for name in parts})
+    numbered = numbered_members(facts, placed)
     for name, ranks in parts.items():
-        told = told_members(facts, name.purpose, places[name]) or numbered.get(name.name, ())
-        told = told or members_of_guid(facts, name.name, places[name])
-        members = told or _members(name, ranks, places[name], world, seen)
+        told = told_members(facts, name.purpose, placed[name]) or numbered.get(name.name, ())
+        told = told or members_of_guid(facts, name.name, placed[name])
+        members = told or _members(name, ranks, placed[name], world, seen)
         is_sized = bool(told) or len(members) >= (size_of(ranks) or len(members) + 1)  # else who else is in is not told
         whole = is_sized or (world is not None and (name.is_default or name == UNKNOWN))
         found.append(Group(name=name, ranks=ranks, members=members, whole=whole))

@@ -173,7 +173,7 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         if _DATA.search(frame.file) or _DATA_CALL.match(frame.function):
             return "data", frame.function
         named = f"{frame.file}:{frame.function}"
-        waits = _ENGINE.match(frame.function) or (_DEVICE_WAIT.match(frame.function) and not _own(frame))
+        waits = _ENGINE.match(frame.function) or (_DEVICE_WAIT.match(frame.function) and not _own(*frames[at : at + 2]))
         if waits or _BACKWARD.search(named) or _OF_JAX.search(named):
             if helper := helper_that_waits(frames[at:]):
                 return "others", helper
@@ -216,9 +216,10 @@ def _above(frames: Sequence[Frame]) -> tuple[str, str] | None:
     return None
 
 
-def _own(frame: Frame) -> bool:
-    """Whether a frame is of the user's code, whose `item` or `cpu` may be anything."""
-    return bool(frame.file) and not _is_library(frame.file) and "/" not in frame.file and frame.line is not None
+def _own(frame: Frame, *above: Frame) -> bool:
+    """Whether a function is the user's, whose `item` may be anything; those of C are shown at their caller's line."""
+    is_of_c = any((frame.file, frame.line) == (caller.file, caller.line) for caller in above)
+    return bool(frame.file and frame.line) and not (is_of_c or "/" in frame.file or _is_library(frame.file))
 
 
 def _is_library(file: str) -> bool:

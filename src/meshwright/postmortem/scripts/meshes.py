@@ -117,6 +117,27 @@ def told_members(facts: list[Fact], purpose: str, places: dict[int, int]) -> tup
     return own[0] if len(own) == 1 else ()
 
 
+def places_in_groups(facts: list[Fact], places: Mapping[GroupName, dict[int, int]]) -> dict[GroupName, dict[int, int]]:
+    """Return the rank at each place of each group, where lines of groups bear the job's ranks in place of places.
+
+    They do where all numbers are the ranks themselves, and one is larger than any place in the groups of its axis.
+    """
+    told: dict[str, set[tuple[tuple[int, ...], ...]]] = {}
+    for one in of(facts, AxisGroups):
+        told.setdefault(one.axis, set()).add(one.groups)
+    axes = {name: _axis(name.purpose) for name in places if name.purpose}
+    groups = {name: next(iter(told[axis])) for name, axis in axes.items() if len(told.get(axis, ())) == 1}
+    is_own = all(place == rank for name in groups for place, rank in places[name].items())
+    beyond = any(place >= max(map(len, groups[name])) for name in groups for place in places[name])
+    if not is_own or not beyond:
+        return dict(places)
+    found = dict(places)
+    for name, lists in groups.items():
+        own = [group for group in lists if set(places[name]) <= set(group)]
+        found[name] = {own[0].index(rank): rank for rank in places[name]} if len(own) == 1 else {}
+    return found
+
+
 def numbered_members(facts: list[Fact], places: Mapping[GroupName, Mapping[int, int]]) -> dict[str, tuple[int, ...]]:
     """Return the members of groups that have only numbers, by these, where lines tell of the groups as they were made.
 
