@@ -53,6 +53,7 @@ def test_older_words_of_torch_tell_it_by_a_difference(tmp_path):
 
 def test_xla_tells_what_it_wanted_of_a_chip(tmp_path):
     text = "[rank1]: jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 3.50G at the"
-    text += " bottom of memory. That was not possible. There are 1.25G free, 0B reserved, and 1.25G reservable. (1x0x0_HBM0)"
+    text += " bottom of memory. That was not possible."
+    text += " There are 1.25G free, 0B reserved, and 1.25G reservable. (1x0x0_HBM0)"
 
     assert judge(tmp_path, [text]).because.startswith("out of TPU memory: 3.50G wanted, 1.25G free")

@@ -2,10 +2,16 @@
 
 from collections import defaultdict
 
+from ...units import shortened
 from ..nouns.facts import Fact, Stalled, UnlikeModel, of
 from ..nouns.position import HangPosition, minority
 from ..nouns.where import Where
 from ..nouns.world import MOST_RANKS, ranks_seen, world_of
+
+_WHOSE = (
+    "which of them have the model that was meant: the configuration, the revision (`git rev-parse HEAD`, `git status`)"
+    " and the versions of libraries on a host of each"
+)
 
 
 def by_stalls(facts: list[Fact]) -> HangPosition | None:
@@ -75,12 +81,14 @@ def by_models(facts: list[Fact]) -> HangPosition | None:
     everyone = world > 2 and unlike == set(range(1, world))
     blamed = (0,) if everyone else tuple(sorted(unlike)) if few and unlike else ()
     blamed = blamed or (minority(counts)[0] if counts else ())
+    several = f", on ranks {shortened(tuple(sorted(unlike)))}, not on rank 0" if len(unlike) > 1 else ""
+    lacks = _WHOSE if several else "which ranks have the other model: the log of every rank"
     return HangPosition(
         kind="sizes",
         blamed=blamed,
         waiting=tuple(rank for rank in range(world) if blamed and rank not in blamed),
-        why=f"{found[0].what}{', on all ranks but 0' if everyone else ''}",
+        why=f"{found[0].what}{', on all ranks but 0' if everyone else several}",
         certain=bool(blamed),
         evidence=tuple(fact.where for fact in found),
-        missing=() if blamed else ("which ranks have the other model: the log of every rank",),
+        missing=() if blamed else (lacks,),
     )

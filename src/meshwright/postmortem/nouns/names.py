@@ -33,6 +33,7 @@ NO_FABRIC = "CUDA is not initialized on its host (error 802): most often its NVS
 UNLIKE_BOOTSTRAPS = "NCCL's own messages at its start have another size on one side, most often another version of NCCL"
 BY_LOOPBACK = "gloo fell back to the loopback address, as the host's name does not resolve: no other host reaches it"
 NOT_FINITE = "the training stopped itself, as a value was not finite"
+UNUSED_PARAMETERS = "DDP waits for gradients of parameters that took no part in the loss"
 HELD_BY_OTHERS = "others hold memory of that GPU: "
 FRAGMENTED = "reserved by PyTorch but unallocated, in pieces too small for it"
 A_DEBUGGER = "a debugger's "  # in whose function a stack waits for a person

@@ -15,6 +15,7 @@ from .names import (
     OF_GAUDI,
     OF_PROGRAM,
     UNLIKE_BOOTSTRAPS,
+    UNUSED_PARAMETERS,
 )
 
 NEXT: dict[str, tuple[str, ...]] = {
@@ -322,6 +323,33 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
         ),
     ),
     ("exception", re.compile(rf"illegal memory access|misaligned address|{OF_PROGRAM}"), _BY_KERNEL),
+    (  # DistributedDataParallel's documentation, find_unused_parameters
+        "exception",
+        re.compile(re.escape(UNUSED_PARAMETERS)),
+        (
+            "use them in the loss of every step on every rank, or freeze them (requires_grad=False) before DDP wraps the"
+            " model",
+            "else DistributedDataParallel(..., find_unused_parameters=True); TORCH_DISTRIBUTED_DEBUG=DETAIL names them",
+        ),
+    ),
+    (  # DeepSpeed, fairseq, Apex
+        "exception",
+        re.compile(r"[Ll]oss scale.{0,40}\bminimum\b|[Mm]inimum loss scale"),
+        (
+            "gradients overflowed in fp16 at every scale: train in bf16 where the GPUs have it, or see whether the loss"
+            " had grown before (learning rate, warm-up, a bad batch)",
+            "go back to a checkpoint from before the first of the skipped steps",
+        ),
+    ),
+    (  # vLLM's documentation, "Conserving Memory"
+        "exception",
+        re.compile(r"No available memory for the cache blocks|KV cache is needed, which is larger than"),
+        (
+            "give the engine more of the GPU (gpu_memory_utilization), split its weights further"
+            " (tensor_parallel_size), or let the trainer beside it offload first",
+            "else a shorter max_model_len, or weights of fewer bits",
+        ),
+    ),
     (
         "killed",
         re.compile(re.escape(BY_REQUEST)),
@@ -342,6 +370,15 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
             "nothing to mend in the program: save when the signal comes (SLURM: `--signal=B:USR1@120`), and let the"
             " scheduler start it again (`--requeue`) from the last checkpoint",
             "a partition or priority that is not preempted, if one is to be had",
+        ),
+    ),
+    (  # Kubernetes' documentation, "Node-pressure Eviction"
+        "killed",
+        re.compile(r"evicted the pod: node low on "),
+        (
+            "see what filled it: `kubectl describe pod POD` (Message), `kubectl describe node NODE` (Conditions); files"
+            " of caches, of checkpoints and of logs count as ephemeral-storage",
+            "ask for what it uses (resources.requests and limits of that resource), or write it to a volume",
         ),
     ),
     (

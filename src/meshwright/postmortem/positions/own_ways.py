@@ -1,4 +1,4 @@
-"""Ranks of which the first evaluates through its wrapped model while all others train, and all wait: it does so alone."""
+"""Ranks of which the first evaluates its wrapped model while all others train, and all wait: it does so alone."""
 
 import re
 from collections.abc import Sequence

@@ -473,10 +473,12 @@ def _first(found: Sequence[Failure]) -> Failure:
 
 
 def _alike(fault: Failure, first: Failure) -> bool:
-    """Whether two faults are one: the same text on several ranks, or two lines on one rank, process or GPU."""
+    """Whether two faults are one: the same text on several ranks, or two lines on one rank, process, pod or GPU."""
     if (address := _address(fault)) is not None and address == _address(first):
         return True
     if fault.bus_id and same_bus(fault.bus_id, first.bus_id) and fault.host == first.host:
+        return True
+    if fault.pod and fault.pod == first.pod:
         return True
     return _said(fault) == _said(first) or (bool(owners_of(fault)) and owners_of(fault) == owners_of(first))
 

@@ -54,6 +54,7 @@ _CLOUD = re.compile(
     r"|\b[Rr]eceived (?:an? |the )?(?:AWS |EC2 |GCP |GCE )?(?:[Ss]pot|[Pp]reemption)"
     r"(?: [Ii]nstance)?(?: terminat\w*| interrupt\w*)?(?: notice| warning)"
 )
+_WATCHER = re.compile(r"\b[\w-]{2,40}[\[(](?:host=|node=)?(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[\])]")
 _NO_NOTICE = re.compile(  # in front of such words
     r"\b(?:if|when|until|no|not|never|without|whether|wait\w*|watch\w* for)\b", re.IGNORECASE
 )
@@ -152,13 +153,20 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             what = f"SLURM: the job was ended by signal {found['signal']}"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
         elif (found := _CLOUD.search(text)) and not _NO_NOTICE.search(text, 0, found.start()):
-            what = "the cloud took the machine back (preemption)"
-            yield Failure(kind="killed", what=what, where=message.where, is_general=True)
+            what, host = "the cloud took the machine back (preemption)", _machine_of(message, found.start())
+            what = f"{what}: {host}" if host else what
+            yield Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
         elif _STORE_ENDED.search(text):
             yield Failure(kind="killed", what=STORE_ENDED, where=message.where, follows=True)
         elif found := _STORE_GONE.search(text):
             what = f"the host of the rendezvous no longer answers ({found[1]}): its agent ended, or the way to it"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
+
+
+def _machine_of(message: LogMessage, end: int) -> str:
+    """Return the machine of a notice: the one before the line, or in brackets behind the name of a watcher."""
+    named = _WATCHER.search(message.text, 0, end)
+    return message.host or (named["host"] if named else "")
 
 
 def _of_others(message: LogMessage, below: Sequence[LogMessage]) -> Iterator[Failure | TimeUp]:

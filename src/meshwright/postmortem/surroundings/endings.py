@@ -20,6 +20,7 @@ from .device_asserts import with_assertion
 from .full_gpus import told_of_memory
 from .quoted_errors import attributed
 from .unraised import unraised
+from .unused_parameters import with_unused_parameters
 
 _FOR_LONG = 12  # steps of other ranks than the one with an error
 _CUDA_MEMORY = re.compile(
@@ -230,7 +231,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
                 yield unreached
                 continue
             for fact in _failure(message, ends.get(index)):
-                fact = with_assertion(fact, messages, index)
+                fact = with_unused_parameters(with_assertion(fact, messages, index), messages, index)
                 if fact.follows and index in in_threads:
                     continue  # a connection that a thread of a library lost: the program goes on
                 is_trap = index > trapped and "unspecified launch failure" in text

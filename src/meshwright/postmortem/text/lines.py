@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ..nouns.where import Where
 from .clocks import STAMP, time_of
 from .exports import lines_of
+from .labels import label_of
 from .newest_first import oldest_first
 from .viewers import FEW_LINES, is_labelled, name_in, unframed, unnumbered, without_quotation
 
@@ -86,20 +87,6 @@ _GLUED = re.compile(  # at a bracket
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
 _SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
-_AMERICAN = r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"  # of Hugging Face's examples
-_OF_DAY = r"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
-_LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
-BEFORE = (  # what a program's own log puts before the rank: a clock, a level, a name in hexadecimal, words in brackets
-    rf"(?:\[?(?:{STAMP}|{_AMERICAN}|{_OF_DAY})\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
-    r"|\[(?![^\]]*(?:\.cpp|\brank))[^\[\]]{1,60}\])[ |:-]*"
-)
-# c10d's own `[Rank 3]` is no label: it counts inside a group
-_LABEL = re.compile(
-    rf"^(?:{BEFORE}){{0,4}}"
-    r"(?:[\[(]rank[ =:_-]?(?P<rank>\d{1,6})[\])]|rank[ =:_-]?(?P<bare>\d{1,6})(?= ?\||:| - ))"
-    rf"(?!.*(?:atchdog|NCCL|ollective|onitoredBarrier))[ |:-]*(?:{_LEVEL}\b[ |:-]*)?",
-    re.IGNORECASE,
-)
 _RESTART = re.compile(
     r"Restarting worker group|Worker group (?:FAILED|UNHEALTHY)\b.*will restart|will restart worker group"
 )
@@ -467,8 +454,9 @@ def _message(
         text = text[match.end() :]
     time_s = time_of(stamp or text, text)
     # where the file is one rank's, another in front of its lines is spoken of
-    if rank is None and hint.rank is None and "ank" in text[:128].lower() and (label := _LABEL.match(text)):
-        rank, text = int(label["rank"] or label["bare"]), text[label.end() :]
+    if rank is None and hint.rank is None and "ank" in text[:128].lower() and (label := label_of(text)):
+        rank, text = label.rank, text[label.end :]
+        found.setdefault("host", label.host)
     return LogMessage(
         text=text,
         where=Where(

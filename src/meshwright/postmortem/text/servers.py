@@ -35,7 +35,7 @@ def labelled(found: list[LogMessage]) -> list[LogMessage]:
     `TP3` is the rank, behind `PP1` counted from there on. Not where one number is that of several replicas (DP), which
     count from 0 each, or the number of ranks of a stage is not told.
     """
-    found = _of_vllm(found)
+    found = [_without_level(one) for one in _of_vllm(found)]
     labels = [_LABEL.match(one.text) if one.rank is None and one.text[:2] == "[2" else None for one in found]
     places = [dict(_PLACE.findall(label["places"])) if label else {} for label in labels]
     replicas: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -53,6 +53,13 @@ def labelled(found: list[LogMessage]) -> list[LogMessage]:
             one = replace(one, text=label["text"], rank=rank, where=replace(one.where, rank=rank))
         whole.append(one)
     return whole
+
+
+def _without_level(message: LogMessage) -> LogMessage:
+    """Return a message without what vLLM's logger puts before each line of an error, those of a traceback too."""
+    if not message.text.startswith("ERROR ") or not (level := _LEVEL.match(message.text)):
+        return message
+    return replace(message, text=message.text[level.end() :])
 
 
 def _of_vllm(found: list[LogMessage]) -> list[LogMessage]:

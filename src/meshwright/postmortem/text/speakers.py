@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from .coordinates import placed
 from .host_commands import first_rank, ranks_of_agent
-from .lines import BEFORE, FileHint, LogMessage, anonymous_messages
+from .labels import BEFORE
+from .lines import FileHint, LogMessage, anonymous_messages
 from .sections import in_sections
 from .servers import labelled
 from .steps import is_of_error
