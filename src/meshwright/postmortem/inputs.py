@@ -39,6 +39,7 @@ from .nouns.facts import (
 )
 from .nouns.identities import Environment, RankIdentity, Siblings, Spoke, Torchrun
 from .nouns.launch_counts import LaunchCounts
+from .nouns.paces import OutlivedWait
 from .nouns.position import HangPosition
 from .nouns.verdict import Verdict
 from .nouns.where import Where
@@ -295,7 +296,7 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
         fact
         for fact in facts
         if fact.where.attempt == last
-        or isinstance(fact, StackTrace)
+        or isinstance(fact, StackTrace | OutlivedWait)
         or (fact.where.attempt is None and (fact.where.file not in restarted or last == 0))
     ]
 

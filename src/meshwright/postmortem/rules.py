@@ -1,13 +1,13 @@
 """The rules that turn what was read into a verdict: each has a name and a reason, the first that applies decides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ..units import shortened
 from .case import Case, verdict_in_call
 from .first_fault import first_fault
 from .libraries.slowdowns import by_slowdown
+from .lost_numbers import after_lost_numbers, lost_numbers
 from .naming import named
 from .nouns.evidence import in_time
 from .nouns.facts import (
@@ -27,8 +27,9 @@ from .nouns.facts import (
 )
 from .nouns.identities import Began, NotStarted, Placed
 from .nouns.next_steps import NEXT
-from .nouns.paces import LostNumbers
+from .nouns.paces import OutlivedWait
 from .nouns.verdict import Kind, Verdict
+from .nouns.where import Where
 from .nouns.world import ranks_of_job, ranks_seen
 from .positions.own_ways import by_own_way
 from .positions.stack_positions import WAITS, by_stacks, stand_of, with_left
@@ -61,7 +62,7 @@ def decide(case: Case) -> Verdict:
         if found := rule.apply(case):
             missing = tuple(dict.fromkeys((*found.missing, *case.unread, *(case.untold if found.unknown else ()))))
             found = msgspec.structs.replace(found, rule=rule.name, missing=missing, read=case.files)
-            found = _after_lost_numbers(found, case)
+            found = after_lost_numbers(found, case)
             return named(found, facts=case.facts, position=case.position, cause=case.cause, members=_members(case))
     raise AssertionError("the last rule always applies")
 
@@ -78,33 +79,6 @@ def _went_on(case: Case) -> Verdict | None:
         return None
     because = "the job went on after all that looks like a fault, or ended well"
     return Verdict(kind="none", rank=None, unknown=False, because=because, evidence=in_time(case.went_on), next=())
-
-
-def _lost_numbers(case: Case) -> Verdict | None:
-    """Return that a training went on with a loss that was no number, where nothing hangs and nothing failed."""
-    lost = of(case.facts, LostNumbers)
-    if not lost or ((case.cause is not None or case.position is not None) and not case.went_on):
-        return None
-    first = min(lost, key=lambda one: (one.where.order, one.first.line))
-    ranks = tuple(sorted({one.rank for one in lost if one.rank is not None}))
-    ranks = ranks if set(ranks) < ranks_seen(case.facts) and len(ranks) == len(lost) else ()
-    on = f" on rank{'s' * (len(ranks) > 1)} {shortened(ranks)}" if ranks else ""
-    because = f"{_told(first)}{on}, in {first.lines} lines of steps, to the end of the log"
-    lines = tuple(line for one in lost for line in (*one.last_good, one.first, one.where))
-    return verdict_in_call("not_finite", because, position=None, lines=lines, ranks=ranks, missing=())
-
-
-def _told(lost: LostNumbers) -> str:
-    near = f" (near step {lost.near})" if lost.near else ""
-    return f"{lost.what} from {lost.first.file}:{lost.first.number} on{near}"
-
-
-def _after_lost_numbers(verdict: Verdict, case: Case) -> Verdict:
-    """Return the verdict, its reason with the values that were no numbers before it: they may be what led to it."""
-    lost = of(case.facts, LostNumbers)
-    if not lost or verdict.kind == "not_finite":
-        return verdict
-    return msgspec.structs.replace(verdict, because=f"{verdict.because}; before that {_told(lost[0])}")
 
 
 # ---- what the ranks call
@@ -355,15 +329,25 @@ def _good_end(case: Case) -> Verdict | None:
         return None
     because = "the job came to its end, by its exit code of 0, its launcher or its scheduler"
     because = because if exited else "its log says that the training came to its end"
-    lines = in_time(exited or [fact.where for fact in ends])
+    outlived = {one.what: one.where for one in reversed(of(case.facts, OutlivedWait))}
+    lines = in_time([*outlived.values(), *(exited or [fact.where for fact in ends])])
     return Verdict(
         kind="none",
         rank=None,
         unknown=not exited,
-        because=f"{because}; nothing else shows a fault",
+        because=f"{because}; {_over(outlived)}",
         evidence=lines,
         next=() if exited else NEXT["none"][:1],
     )
+
+
+def _over(outlived: Mapping[str, Where]) -> str:
+    """Return in words that nothing else shows a fault, and which time-outs the job outlived."""
+    if not outlived:
+        return "nothing else shows a fault"
+    told = sorted(outlived, key=lambda what: (outlived[what].order, outlived[what].line))
+    more = f" and {len(told) - _FEW} more" if len(told) > _FEW else ""
+    return f"it made steps again after each time-out ({', '.join(told[:_FEW])}{more}), and nothing else shows a fault"
 
 
 def _nothing(case: Case) -> Verdict:
@@ -390,7 +374,7 @@ RULES = (
     Rule(
         name="lost-numbers",
         reason="A training whose loss is no number learns nothing more, however well its processes end.",
-        apply=_lost_numbers,
+        apply=lost_numbers,
     ),
     Rule(
         name="went-on",

@@ -1,5 +1,7 @@
 """Stacks of ranks that all wait, of which a few do so in an evaluation that the others are not in."""
 
+import pytest
+
 from .made import judge
 
 FORWARD = ["_sync_buffers (torch/nn/parallel/distributed.py:2140)", "forward (torch/nn/parallel/distributed.py:1630)"]
@@ -57,3 +59,45 @@ def test_a_programs_own_function_of_that_name_is_no_wait(tmp_path):
     reduces = ["all_reduce (torch/distributed/distributed_c10d.py:2895)", "main (fit.py:9)"]
 
     assert judge(tmp_path, stacks(apart={1}, few=own, many=reduces)).blamed == (1,)
+
+
+def spied(headings):
+    frames = {
+        0: ["send (torch/distributed/distributed_c10d.py:2391)", "send_forward (pp.py:61)"],
+        1: ["send (torch/distributed/distributed_c10d.py:2391)", "send_backward (pp.py:83)"],
+        2: ["recv (torch/distributed/distributed_c10d.py:2429)", "recv_forward (pp.py:52)"],
+    }
+    return [
+        line
+        for rank, heading in enumerate(headings)
+        for line in (
+            heading,
+            f"Process {880 + rank}: python fit.py",
+            "",
+            f'Thread {880 + rank} (active): "MainThread"',
+            *(f"    {frame}" for frame in frames[rank]),
+            "",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "--- PP stage {0} / rank {0}",
+        "=== pp={0} rank {0} ===",
+        "# pipeline stage {0} (rank {0})",
+        "== rank {0}, tp 0 ==",
+    ],
+)
+def test_a_place_in_the_mesh_beside_the_rank_hides_no_rank_of_a_stack(heading, tmp_path):
+    verdict = judge(tmp_path, spied([heading.format(rank) for rank in range(3)]))
+
+    assert (verdict.kind, verdict.blamed, verdict.waiting) == ("circle", (), (0, 1, 2))
+    assert verdict.because.startswith("rank 0 in send to 1; rank 1 in send to 0")
+
+
+def test_a_place_in_a_group_alone_is_no_rank(tmp_path):
+    verdict = judge(tmp_path, spied([f"--- pp rank {rank}" for rank in range(3)]))
+
+    assert verdict.waiting == ()

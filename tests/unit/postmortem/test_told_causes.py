@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import judge
+from .made import judge, timed_out
 
 DDP = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error"
 DDP += " indicates that your module has parameters that were not used in producing loss."
@@ -135,3 +135,40 @@ def test_ports_of_one_rate_or_of_several_networks_tell_of_no_slow_one(rates, tmp
 
     assert verdict.kind == "slow"
     assert "port" not in verdict.because
+
+
+def attempt(number, first, wait=None):
+    steps = [f"[rank0]: step: {step} loss: 2.5" for step in range(first, first + 30)]
+    start = (
+        f"I0102 torch/distributed/elastic/agent/server/api.py:525] Rendezvous complete. Result: restart_count={number}"
+    )
+    ended = (
+        "W0102 torch/distributed/elastic/agent/server/api.py:908] Worker group FAILED. 2/3 attempts left; will restart"
+    )
+    return [start, *steps, *([wait, f"{ended} worker group"] if wait else [])]
+
+
+def test_time_outs_that_a_job_outlived_are_told_beside_its_good_end(tmp_path):
+    log = [*attempt(0, 1, timed_out(3, 28)), *attempt(1, 20, timed_out(5, 29)), *attempt(2, 40), "Training completed"]
+    verdict = judge(tmp_path, log)
+
+    assert (verdict.kind, verdict.blamed) == ("none", ())
+    assert "(rank 3 in all_reduce #28, rank 5 in all_reduce #29)" in verdict.because
+    assert len(verdict.evidence) == 3
+
+
+def test_a_fault_of_nobody_is_told_with_the_host_before_its_line(tmp_path):
+    log = [f"[pod{host}] step {step} loss 2.5" for step in range(4) for host in range(3)]
+    log += ["[pod1] jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to allocate 2.5G. That was not possible."]
+    log += ["[pod0] Terminating process because the JAX distributed service detected fatal errors."]
+
+    assert "its line is from pod1" in judge(tmp_path, log).because
+
+
+def test_logs_of_ranks_that_did_not_come_to_a_barrier_are_missing_where_others_have_theirs(tmp_path):
+    told = "[E ProcessGroupGloo.cpp:144] [Rank 0]: Rank 2 failed to pass monitoredBarrier in 600000 ms"
+    files = {f"rank{rank}.log": [f"[rank{rank}]: step 3 loss 2.5"] for rank in (0, 1, 3)}
+    verdict = judge(tmp_path, {**files, "rank0.log": ["[rank0]: step 3 loss 2.5", f"[rank0]: {told}"]})
+
+    assert (verdict.kind, verdict.blamed) == ("absent", (2,))
+    assert verdict.missing == ("the log of rank 2",)

@@ -32,7 +32,7 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
     """Return what the logs say of the call that hangs and of who is not in it; None where they say nothing."""
     named = by_barrier(facts)
     if named and named.certain:
-        return named
+        return _with_unheard(named, facts)
     if (came := by_arrivals(facts)) and came.certain:
         return came
     analysed = by_analysis(facts)
@@ -197,6 +197,13 @@ def _lacks(silent: list[int], heard: set[int]) -> tuple[str, ...]:
             whose = f"the {what} of rank {ranks[0]}" if len(ranks) == 1 else f"the {what}s of ranks {shortened(ranks)}"
             found.append(f"{whose} while it hangs (`py-spy dump`)" if what == "stack" else whose)
     return tuple(found)
+
+
+def _with_unheard(named: HangPosition, facts: list[Fact]) -> HangPosition:
+    """Return who did not come to a barrier, with what would tell why where they say nothing and others have logs."""
+    heard = {fact.rank for fact in of(facts, Spoke)}
+    silent = sorted(set(named.blamed) - heard)
+    return replace(named, missing=(*named.missing, *_lacks(silent, heard))) if silent and heard else named
 
 
 def _held(found: HangPosition, report: Where) -> HangPosition:

@@ -327,8 +327,8 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
         "exception",
         re.compile(re.escape(UNUSED_PARAMETERS)),
         (
-            "use them in the loss of every step on every rank, or freeze them (requires_grad=False) before DDP wraps the"
-            " model",
+            "use them in the loss of every step on every rank, or freeze them (requires_grad=False) before DDP wraps"
+            " the model",
             "else DistributedDataParallel(..., find_unused_parameters=True); TORCH_DISTRIBUTED_DEBUG=DETAIL names them",
         ),
     ),

@@ -80,3 +80,10 @@ class LostNumbers(msgspec.Struct, frozen=True, kw_only=True):
     last_good: tuple[Where, ...]  # the lines right before it; none where it never was a number
     near: str  # the step, as a progress bar or a line has it, "" where none tells
     where: Where
+
+
+class OutlivedWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A time-out after which the job made steps again, most often from a checkpoint: no fault of its end."""
+
+    what: str  # who waited in which call
+    where: Where

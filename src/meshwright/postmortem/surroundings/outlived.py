@@ -21,6 +21,7 @@ from ..nouns.facts import (
     Timeout,
     TrainingEnded,
 )
+from ..nouns.paces import OutlivedWait
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
 
@@ -93,6 +94,8 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
             found.append(replace(fact, follows=True, is_over=True))
             continue
         if isinstance(fact, _WAITS) and fact.where.line <= over:
+            if isinstance(fact, Timeout):
+                found.append(_outlived(fact))
             continue
         if isinstance(fact, StoreWait | PeerLost) or (isinstance(fact, Failure) and _may_be_over(fact)):
             own = steps.get(fact.rank, everybody) if fact.rank is not None else everybody
@@ -102,6 +105,12 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
                 continue
         found.append(fact)
     return found
+
+
+def _outlived(wait: Timeout) -> OutlivedWait:
+    who = f"rank {wait.rank}" if wait.rank is not None else "a rank"
+    call = f"{wait.operation or 'a call'}{f' #{wait.seq}' if wait.seq is not None else ''}"
+    return OutlivedWait(what=f"{who} in {call}", where=wait.where)
 
 
 def _without_what_ended_well(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> Sequence[Fact]:

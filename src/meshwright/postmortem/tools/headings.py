@@ -28,6 +28,10 @@ _NUMBER = re.compile(
 )
 _PROCESS = re.compile(r"(?<![A-Za-z0-9])(?:pid|process|proc)s?[ =:#/-]{0,3}\d{1,8}\b|^\d{3,8}\b", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]?|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?Z?")
+_PLACE = re.compile(  # in a mesh, beside the rank
+    r"(?<![A-Za-z0-9])(?:(?:(?:pp|pipeline)[ _-]?)?stage[ =:#_-]?|(?:tp|pp|dp|cp|ep)[ =:]?)\d{1,4}\b(?!\.)",
+    re.IGNORECASE,
+)
 _ON = re.compile(
     r"(?<![A-Za-z0-9])(?:(?:host(?:name)?|node|machine|pod|on|@)[ =:]{1,3})+(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE
 )
@@ -99,7 +103,7 @@ def heading_of(text: str) -> Heading | None:
     if not noted and (len(text) > _MOST or text.startswith("[")):
         return None
     told = text[noted.end() :] if noted else text[framed.end() :] if framed else text
-    told = _CLOCK.sub(" ", told).strip(" #=*<>+-:")
+    told = _PLACE.sub(" ", _CLOCK.sub(" ", told)).strip(" #=*<>+-:")
     return _told(told, is_free=bool(noted or framed))
 
 
