@@ -46,19 +46,19 @@ def first_fault(case: Case) -> Verdict | None:
     lacks = _LACKS_END if is_link else cause.lacks
     return verdict_in_call(
         cause.kind,
-        cause.what if told else _with_place(cause.what, cause.first.where.host, case),
+        cause.what,
         position=position,
         lines=cause.lines,
         ranks=ranks,
         unknown=not told,
-        missing=() if told else (lacks,),
+        missing=() if told else (_with_place(lacks, cause.first.where.host, case),),
     )
 
 
-def _with_place(what: str, place: str, case: Case) -> str:
-    """Return a fault of nobody with the host or pod before its line, where lines of others are here, too."""
+def _with_place(lacks: str, place: str, case: Case) -> str:
+    """Return what would tell whose fault it was, with the host or pod before its line, where other lines are here."""
     places = {fact.where.host for fact in case.facts} - {""}
-    return f"{what}; its line is from {place}" if place and len(places) > 1 and place not in what else what
+    return f"{lacks} (the line of the fault is from {place})" if place and len(places) > 1 else lacks
 
 
 def _stuck_alone(case: Case) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import msgspec
 from .calls import Call
 from .identities import Identity
 from .launch_counts import CountedCalls, LaunchCounts, LaunchedAlike, Remark
-from .paces import Pace
+from .paces import OutlivedWait, Pace
 from .where import GroupName, Where
 
 T = TypeVar("T")
@@ -479,6 +479,7 @@ Fact = (
     | TrainingEnded
     | Stepped
     | DumpOutlived
+    | OutlivedWait
     | Succeeded
     | Versions
     | VersionSeen
