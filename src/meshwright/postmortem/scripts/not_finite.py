@@ -54,7 +54,7 @@ class _Tail:
     def __init__(self) -> None:
         self.good: list[LogMessage] = []  # the last lines before it
         self.bad: list[LogMessage] = []
-        self.whats: list[str] = []
+        self.told: list[str] = []
         self.without_loss = 0  # of these, lines whose gradients alone are no numbers
         self.near = ""
 
@@ -63,11 +63,11 @@ class _Tail:
         lost = {name: value for name, value in figures.items() if value.lstrip("+-").lower()[:3] in {"nan", "inf"}}
         if not lost:
             self.good = [*self.good, *self.bad[-1:], message][-_BEFORE:]
-            self.bad, self.whats, self.without_loss = [], [], 0
+            self.bad, self.told, self.without_loss = [], [], 0
             return
         self.near = self.near if self.bad else near
         self.bad.append(message)
-        self.whats = self.whats or [f"{name} is {value}" for name, value in lost.items()]
+        self.told = self.told or [f"{name} is {value}" for name, value in lost.items()]
         losses = [value for name, value in figures.items() if "loss" in name]
         self.without_loss += all(value not in lost.values() and float(value or 0) != 0.0 for value in losses)
 
@@ -77,7 +77,7 @@ class _Tail:
         if steps < MANY_STEPS or (self.without_loss > steps - MANY_STEPS and steps < _SKIPPED):
             return None
         return LostNumbers(
-            what=", ".join(self.whats),
+            what=", ".join(self.told),
             lines=steps,
             rank=rank,
             first=self.bad[0].where,
