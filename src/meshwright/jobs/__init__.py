@@ -11,6 +11,7 @@ share, under the `options` of the command line) -> `job`.
   `nearby` files, by the paths that others name; `folders` in place of a file
 - the model: `models`, `model_choice`; what is held otherwise than by default: `savings`, `optimizers`, `tuning`;
   what is learnt from: `objectives`
-- `refusals`: what no engine starts; `partitions` of GPUs, which are not priced
+- `refusals`: what no engine starts; `unrecognised`: files of no engine that is read;
+  `partitions` of GPUs, which are not priced
 - `emit`: out again
 """

@@ -42,7 +42,7 @@ from .shell.marks import shown
 from .shell.script import follow
 from .signs import of_document, of_python
 from .sources import Sources, named_arguments, plain_value
-from .unsupported import COMMANDS, WITH_YAML, unread_program, unread_trainer
+from .unsupported import COMMANDS, WITH_YAML, unread_configuration, unread_program, unread_trainer
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
 # commands that train, with the words that may follow them
@@ -332,6 +332,10 @@ def _name_started(sources: Sources) -> None:
         engine = None if program is None else of_python(program.text)
         if program is not None and (other := unread_program(program.text, engine)) is not None:
             sources.unread = sources.unread or other
+    for word in sources.python_words:
+        named = sources.python_files.started_by(word, sources.written, sources.folder)
+        if named is not None and sources.unread is None:
+            sources.unread = unread_program(named.text, None) or unread_configuration(named.text)
 
 
 def _inside(value: Any, where: str, walk: Walk) -> Any:

@@ -132,7 +132,10 @@ def on_hosts(launch: Launch, given: Mapping[str, str], folder: Path) -> Launch:
     if text is not None and slots is None and (why := _not_there(flags, read_hosts(text))):
         raise InputError(f"{launch.where}: {why} of {PurePath(str(path)).name}")
     if not slots:
-        return launch
+        missing = isinstance(path, str) and text is None and "per_node" not in launch.counts
+        if launch.launcher != "deepspeed" or not missing or reasons(str(path)):
+            return launch
+        return replace(launch, unknown=(*launch.unknown, f"the number of ranks (slots in {path}, which is not here)"))
     ranks, each = len(slots_of(slots)), even_slots(slots)
     told = told_hosts(slots) if text is not None else f"--include {named}"
     counts = {key: value for key, value in launch.counts.items() if key not in {"nodes", "per_node", "world"}}

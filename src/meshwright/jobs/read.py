@@ -15,6 +15,7 @@ from .engines import (
     huggingface,
     levanter,
     lightning,
+    lingua,
     litgpt,
     maxtext,
     megatron,
@@ -22,6 +23,7 @@ from .engines import (
     nemo,
     nemo_rl,
     neox,
+    olmo,
     picotron,
     torchtitan,
     torchtune,
@@ -39,7 +41,8 @@ from .outside import without_rank
 from .runs import SeveralTrainings
 from .shell.marks import shown
 from .signs import is_neox_together, of_document, of_python
-from .sources import Sources, as_given
+from .sources import Sources
+from .unrecognised import unrecognised
 from .unsupported import HINT, unread_trainer
 
 READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
@@ -56,16 +59,12 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "foundry": foundry.read,
     "nanotron": nanotron.read,
     "picotron": picotron.read,
+    "olmo": olmo.read,
+    "lingua": lingua.read,
     "torchtune": torchtune.read,
     "litgpt": litgpt.read,
     "lightning": lightning.read,
 }
-EXPECTED = (
-    "a Megatron-LM script or YAML, a Megatron-Bridge recipe, NeMo, Automodel, Accelerate or MaxText YAML, "
-    "a torchtitan TOML or registry, a DeepSpeed JSON, or TrainingArguments"
-)
-
-
 NOT_SET = "is not set in the files"  # of a key whose value hangs on a variable
 MOST_TRAININGS = 24  # of one script, that are compared
 
@@ -127,7 +126,15 @@ def _job_of(sources: Sources, question: JobOptions) -> Job:
         notes = (*notes, *filter(None, [_arguments_asked(sources).removeprefix("; ")]))
     if sources.launch is not None and question.gpus is None and job.world is not None:
         notes = (*notes, *filter(None, [without_rank(sources.launch, sources.machines, job.world)]))
+    notes = (*notes, *_other_accelerator(sources))
     return msgspec.structs.replace(job, machines=sources.machine_type, part_of_gpu=sources.part_of_gpu, notes=notes)
+
+
+def _other_accelerator(sources: Sources) -> tuple[str, ...]:
+    """Return in words that a script is written for accelerators of another maker, by the variables that it sets."""
+    seen = {} if sources.launch is None else sources.launch.environment
+    name = next((name for name in seen if re.match("ASCEND_|HCCL_", name)), None)
+    return () if name is None else (f"{name}: the script is written for Ascend NPUs; priced on the cluster asked for",)
 
 
 def _launch_of_missing(sources: Sources, engine: str) -> Launch | None:
@@ -299,20 +306,8 @@ def reader_name(sources: Sources) -> str:
     if sources.wanted is not None and (not found or (alone and not sources.documents)):
         own, (trainer, name) = sources.names[0], sources.wanted
         raise InputError(f"{own}: starts {trainer} with {shown(name)}, which is not here: give it too")
-    if not found and sources.called_missing:
-        own, name = sources.names[0], sources.called_missing[0]
-        raise InputError(f"{own}: starts {name}, which is not here: give it too (--job {as_given(own)} {name})")
-    if not found and sources.programs:
-        told, own = ", ".join(sources.programs[:3]), sources.names[0]
-        files, name = sources.python_files, sources.programs[0]
-        here = any(files.started_by(one, sources.written, sources.folder) for one in sources.programs[:3])
-        gives = "" if here else f"; {name} is not here: --job {as_given(own)} {name} gives it too"
-        raise InputError(
-            f"{own}: starts {told}, no training of an engine that is known (what a program of one's own "
-            f"does is said by --model, --layout, --global-batch and --seq-len{gives}); expected {EXPECTED}"
-        )
     if not found:
-        raise InputError(f"{' + '.join(sources.names)}: no engine's configuration is recognised; expected {EXPECTED}")
+        raise unrecognised(sources)
     return next(iter(found))
 
 

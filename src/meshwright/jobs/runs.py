@@ -26,7 +26,7 @@ from .sources import CONFIG_SUFFIXES, Sources
 from .unsupported import unread_command, yaml_of_command
 
 # engines whose command is known by the files that it names
-BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron", "nemo_rl", "levanter"})
+BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron", "nemo_rl", "levanter", "olmo", "lingua"})
 READ = BY_FILES | {"litgpt"}  # whose command names no trainer that is not read: `fabric run` starts LitGPT
 
 
@@ -276,6 +276,8 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
         sources.notes += [
             _lost(one) for outcome in outcomes for one in outcome.started if one.words[0].startswith("--")
         ]
+    named = (word.rpartition("=")[2] for words in commands for word in words)
+    sources.python_words = list(dict.fromkeys(word for word in named if word.endswith(".py")))
     sources.programs = list(dict.fromkeys(name for outcome in outcomes for name in programs_of(outcome.started)))
     if sources.launch is None and sources.programs and (sources.documents or sources.python_files.given):
         told = ", ".join(sources.programs[:3])
@@ -299,5 +301,6 @@ def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
     for name in outcome.changed:  # the script's own text of it counts, not what it was before
         sources.documents = [one for one in sources.documents if one.name != name]
     sources.assumed += outcome.assumed
+    sources.sourced_missing += outcome.sourced_missing
     for path in dict.fromkeys(outcome.sourced_missing):
         sources.assumed.append(f"{path} is sourced but is not here: its variables are taken as not set")

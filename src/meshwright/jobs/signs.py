@@ -47,6 +47,7 @@ SECTIONS = frozenset(
 LEVANTER = re.compile(
     r"trainer\.(?:mp$|mesh\.|per_device_parallelism$|model_axis_size$|tensor_parallel_axes$|fsdp_axis$)"
 )
+LINGUA = re.compile(r"distributed\.(?:fsdp_type|dp_shard|dp_replicate|model_dtype)$")
 ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
 ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
 
@@ -77,9 +78,23 @@ def is_neox_together(documents: Sequence[Document]) -> bool:
 
 
 def is_foundry(keys: frozenset[str]) -> bool:
-    """Whether the first level of a file is LLM Foundry's, and has its model."""
+    """Whether the first level of a file is LLM Foundry's, and has its model; OLMo's has `data`, no `train_loader`."""
+    if "data" in keys and not keys & {"train_loader", "max_seq_len"}:
+        return False
     own = keys & {"max_seq_len", "variables", "fsdp_config"}
     return "model" in keys and bool(own and keys & {"device_train_microbatch_size", "global_train_batch_size"})
+
+
+def is_olmo(flat_keys: Collection[str]) -> bool:
+    """Whether a file, by its settings under dotted names, is of allenai/OLMo: its model, and batches of its names."""
+    batches = {"global_train_batch_size", "device_train_microbatch_size"} & set(flat_keys)
+    return bool(batches) and {"model.d_model", "model.max_sequence_length"} <= set(flat_keys)
+
+
+def is_lingua(flat_keys: Collection[str]) -> bool:
+    """Whether a file, by its settings under dotted names, is lingua's: a model by its width beside data and ranks."""
+    own = any(key.startswith("data.sources.") or LINGUA.match(key) for key in flat_keys)
+    return own and "model.dim" in flat_keys and any(key.startswith("data.") for key in flat_keys)
 
 
 def is_nanotron(keys: frozenset[str]) -> bool:
@@ -143,6 +158,10 @@ def of_document(document: Document) -> str | None:
         return "torchtune"
     if is_picotron(keys):
         return "picotron"
+    if is_olmo(keys):
+        return "olmo"
+    if is_lingua(keys):
+        return "lingua"
     if is_lightning(document.keys, keys):
         return "lightning"
     if is_litgpt(document.keys, flat):
@@ -157,7 +176,8 @@ def of_document(document: Document) -> str | None:
             else None
         )
     meshes = keys & {"distributed.tp_size", "distributed.dp_size"}
-    if meshes or heads & {"step_scheduler", "parallelizer", "autopipeline"}:
+    model = any(key.rpartition(".")[2] in {"_target_", "pretrained_model_name_or_path"} for key in keys)
+    if (meshes and (model or "model" not in heads)) or heads & {"step_scheduler", "parallelizer", "autopipeline"}:
         return "automodel"
     if heads & {"ConfigContainer", "perf_matrix"} or _is_bridge(heads, keys):
         return "bridge"

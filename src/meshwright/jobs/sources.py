@@ -39,8 +39,10 @@ class Sources:
     folder: Path = Path()
     written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     applied: dict[str, str] = field(default_factory=dict)  # manifests that a script hands to a cluster
+    python_words: list[str] = field(default_factory=list)  # Python files that its commands name
     programs: list[str] = field(default_factory=list)  # that are started and are no engine's that is known
     called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
+    sourced_missing: list[str] = field(default_factory=list)  # scripts that are sourced and are not here
     seen_by_missing: dict[str, str] = field(default_factory=dict)  # variables that the last of these would see
     wanted: tuple[str, str] | None = None  # a trainer that a script starts, and its YAML that is not here
     unread: str | None = None  # the trainer that a script starts, where it is one that is not read

@@ -11,10 +11,12 @@ from .signs import (
     is_foundry,
     is_levanter,
     is_lightning,
+    is_lingua,
     is_litgpt,
     is_nanotron,
     is_nemo_rl,
     is_neox,
+    is_olmo,
     is_picotron,
     is_torchtune,
 )
@@ -43,6 +45,9 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
     ("AReaL", r"(?:^|[./])areal[./]"),
     ("SkyRL", r"(?:^|[./])skyrl(?:_train)?[./]"),
     ("VeOmni", r"(?:^|[./])veomni[./]"),
+    ("PaddlePaddle", r"^paddle\.distributed\.launch$|(?:^|/)fleetrun$"),
+    ("fms-fsdp", r"(?:^|/)main_training(?:_\w+)?\.py$|^--use_dummy_dataset(?:=|$)"),
+    ("nanoGPT", r"^--n_embd="),
     ("ROLL", r"(?:^|/)start_(?:rlvr|agentic|sft|dpo|distill)_(?:\w+_)?pipeline\.py$"),
     ("MaxDiffusion", r"(?:^|[./])maxdiffusion[./]"),
 )
@@ -78,6 +83,11 @@ PYTHON: tuple[tuple[str, str], ...] = (
         "TRL beyond its SFTTrainer",
         r"\b(?:GRPO|PPO|BCO|RLOO|GKD|XPO|PRM|NashMD|OnlineDPO)Config\(",
     ),
+)
+# lines of a trainer's configuration in Python that stand together, in a file that imports nothing of torch
+CONFIGURATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("nanoGPT", (r"^(?:max_iters|block_size|init_from)\s*=", r"^(?:batch_size|gradient_accumulation_steps)\s*=")),
+    ("InternEvo", (r"^hybrid_zero_optimizer\s*=\s*dict\(", r"^parallel\s*=\s*dict\(")),
 )
 # keys that stand together in the files of a trainer that is not read; under dotted names, or of the first level
 MARKS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -127,6 +137,15 @@ def unread_program(text: str, engine: str | None) -> str | None:
     return next((name for name, pattern in tables if re.search(pattern, text, re.MULTILINE)), None)
 
 
+def unread_configuration(text: str) -> str | None:
+    """Return the name of the trainer whose configuration in Python this is, None for any other text."""
+    if re.search(r"^\s*(?:import|from) torch\b", text, re.MULTILINE):
+        return None
+    return next(
+        (name for name, lines in CONFIGURATIONS if all(re.search(line, text, re.MULTILINE) for line in lines)), None
+    )
+
+
 def yaml_of_command(words: Sequence[str]) -> tuple[str, str] | None:
     """Return a trainer whose YAML is read and the YAML that its command names, None for any other command."""
     for name, own, then in WITH_YAML:
@@ -162,6 +181,8 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
         or is_levanter(flat_keys)
         or is_torchtune(flat_keys)
         or is_picotron(flat_keys)
+        or is_olmo(flat_keys)
+        or is_lingua(flat_keys)
         or is_lightning(keys, flat_keys)
     ):
         return None
@@ -175,6 +196,7 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
         ),
         ("nanotron", {"tokens", "parallelism"} <= plain),
         ("torchtune", "_component_" in last),
+        ("OLMo", "data" in plain and "train_loader" not in plain and "device_train_microbatch_size" in plain),
         ("LLM Foundry", plain & {"device_train_microbatch_size", "global_train_batch_size"}),
         ("Primus", "modules" in plain and "framework" in last),  # with several modules, or none that trains
         ("Composer", "max_duration" in plain and plain & {"train_batch_size", "global_train_batch_size", "grad_accum"}),

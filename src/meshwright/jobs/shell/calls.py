@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Sequence
 
 from ...errors import InputError
+from ..counts import STARTS_TASKS
 
 SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python[\d.]*$")
@@ -16,6 +17,8 @@ OF_MANY_HOSTS = frozenset({"pssh", "parallel-ssh"})  # by a file of them
 OTHER_HOSTS = OF_ONE_HOST | OF_MANY_HOSTS | {"pdsh", "clush"}  # commands that run a text on other machines
 WITH_VALUE = re.compile(r"-[bcDEeFIiJLlmOopQRSWwx]$|--(?:user|fanout)$")  # options of theirs that a word follows
 WITH_VALUE_OF_MANY = re.compile(r"-[hHlptoexO]$|--(?:hosts?|user|par|timeout|outdir|errdir|option)$")
+# options of starters of tasks that a file follows
+OF_FILE = re.compile(r"-[oeix]|--?(?:output|error|input|(?:task-)?(?:prolog|epilog)|bcast|export|hostfile|machinefile)")
 HANDED = re.compile(r"(?:-e|--env|-x)=?|--env=(?P<own>.+)")  # options that hand a variable to what is started
 
 
@@ -68,9 +71,19 @@ def called_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str
                 if re.search(r"\.(sh|bash|slurm|sbatch|pbs)$", fields[at]) and not fields[at].startswith("-"):
                     return tuple(fields[:place]), fields[at], list(fields[at + 1 :])
             return None
-    if re.search(r"\.(sh|bash)$", fields[0]):
-        return (), fields[0], list(fields[1:])
+    own = 0 if fields[0].rpartition("/")[2] not in STARTS_TASKS else _script_of_task(fields)
+    if own is not None and re.search(r"\.(sh|bash)$", fields[own]):
+        return tuple(fields[:own]), fields[own], list(fields[own + 1 :])
     return None
+
+
+def _script_of_task(fields: Sequence[str]) -> int | None:
+    """Return where the script stands that `srun`, `mpirun` or another starter of tasks runs, None where it runs none.
+
+    A script behind an option that takes a file is none of its tasks.
+    """
+    places = (at for at, word in enumerate(fields) if at and re.search(r"\.(sh|bash)$", word) and word[0] != "-")
+    return next((at for at in places if not OF_FILE.fullmatch(fields[at - 1])), None)
 
 
 def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]] | None:

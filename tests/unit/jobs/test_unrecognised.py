@@ -1,0 +1,122 @@
+"""Files of no engine that is read: each refusal says what is missing, or what is started in its place."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.jobs.shell.calls import called_script
+from meshwright.jobs.shell.script import follow
+from meshwright.jobs.unsupported import unread_command, unread_configuration
+from tests.unit.jobs.test_strangers import MEGATRON, job
+
+
+def test_scripts_that_are_sourced_and_not_here_are_asked_for_with_what_is_known(tmp_path):
+    run = "TP=4\nGBS=96\nLOG=out\n. `pwd`/COMMON.sh\nsource submit.sh\n"
+
+    with pytest.raises(InputError) as refused:
+        job(tmp_path, {"own.sh": run})
+
+    told = str(refused.value)
+    assert "sources $(pwd)/COMMON.sh and submit.sh, which are not here" in told
+    assert "(--job own.sh COMMON.sh submit.sh)" in told
+    assert told.endswith("it sets TP=4, GBS=96")
+
+
+def test_a_file_of_settings_alone_is_said_to_start_nothing(tmp_path):
+    files = {"config_a.sh": "source common.sh\nexport TP=2\n", "common.sh": "export DGXNGPU=4\nexport TP=8\n"}
+
+    with pytest.raises(InputError, match=r"starts no training: give the script that does too.*DGXNGPU=4, TP=2"):
+        job(tmp_path, files, str(tmp_path / "config_a.sh"))
+
+
+def test_a_script_that_sources_nothing_missing_and_sets_nothing_is_still_of_no_engine(tmp_path):
+    with pytest.raises(InputError, match="no engine's configuration is recognised"):
+        job(tmp_path, {"own.sh": "echo hello\n"})
+
+
+def test_the_advice_beside_a_program_of_ones_own_is_one_without_its_files(tmp_path):
+    with pytest.raises(InputError, match=r"--layout, --gpus, --global-batch and --seq-len in place of --job"):
+        job(tmp_path, {"own.sh": "torchrun --nproc_per_node 8 own.py\n"})
+
+
+@pytest.mark.parametrize(
+    ("command", "called"),
+    [
+        ("srun ./inner.sh", (("srun",), "./inner.sh", [])),
+        ("srun -N 4 --label ./inner.sh a b", (("srun", "-N", "4", "--label"), "./inner.sh", ["a", "b"])),
+        ("mpirun -np 2 /opt/inner.bash", (("mpirun", "-np", "2"), "/opt/inner.bash", [])),
+        ("srun --prolog set.sh ./inner.sh", (("srun", "--prolog", "set.sh"), "./inner.sh", [])),
+        ("srun -o log.sh hostname", None),
+        ("srun ./wrap.sh python own.py", None),
+    ],
+)
+def test_a_script_that_a_starter_of_tasks_runs_is_known(command, called):
+    assert called_script(command.split()) == called
+
+
+def test_a_script_behind_srun_is_followed_with_the_tasks_of_its_step(tmp_path):
+    outer = "#!/bin/bash\n#SBATCH --nodes=8\n#SBATCH --ntasks-per-node=1\nsrun ./inner.sh\n"
+    inner = f"torchrun --nnodes=$SLURM_NTASKS --nproc_per_node=4 pretrain_gpt.py {MEGATRON}\n"
+
+    found = job(tmp_path, {"outer.slurm": outer, "inner.sh": inner}, str(tmp_path / "outer.slurm"))
+
+    assert found.world == 32
+
+
+def test_a_script_behind_srun_that_is_not_here_is_asked_for(tmp_path):
+    outcome = follow("srun --nodes 2 ./inner.sh\n", where="outer.sh")
+    assert outcome.called_missing == ["inner.sh"]
+
+    with pytest.raises(InputError, match=r"starts inner\.sh, which is not here"):
+        job(tmp_path, {"outer.sh": "srun --nodes 2 ./inner.sh\n"})
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("python -u -m paddle.distributed.launch --gpus 0,1 own.py own.json", "PaddlePaddle"),
+        ("torchrun --nproc_per_node=8 main_training_llama.py --use_dummy_dataset=True", "fms-fsdp"),
+        ("torchrun --nproc_per_node=4 train.py --n_embd=256 --n_layer=4", "nanoGPT"),
+        ("torchrun --nproc_per_node=4 run_clm.py --block_size 1024 --per_device_train_batch_size 1", None),
+    ],
+)
+def test_a_trainer_that_is_not_read_is_named_by_its_launcher_program_or_flag(words, name):
+    assert unread_command(words.split()) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("batch_size = 4\nblock_size = 64\n", "nanoGPT"),
+        ("init_from = 'gpt2'\ngradient_accumulation_steps = 8\n", "nanoGPT"),
+        ("import torch\nbatch_size = 4\nblock_size = 64\n", None),
+        ("hybrid_zero_optimizer = dict(clip_grad_norm=1.0)\nparallel = dict(zero1=dict(size=-1))\n", "InternEvo"),
+        ("batch_size = 4\n", None),
+    ],
+)
+def test_a_trainer_is_named_by_the_lines_of_its_configuration(text, name):
+    assert unread_configuration(text) == name
+
+
+def test_the_configuration_that_a_command_names_names_the_trainer(tmp_path):
+    files = {
+        "own.sh": "torchrun --nproc_per_node 8 train.py --config ./own.py\n",
+        "own.py": "hybrid_zero_optimizer = dict(a=1)\nparallel = dict(b=2)\n",
+    }
+
+    with pytest.raises(InputError, match="starts InternEvo, which is not read"):
+        job(tmp_path, files, str(tmp_path / "own.sh"))
+
+
+def test_a_hostfile_that_is_not_here_is_named(tmp_path):
+    run = f"deepspeed --num_nodes=1 --hostfile /srv/hosts pretrain_gpt.py {MEGATRON} --deepspeed\n"
+
+    found = job(tmp_path, {"own.sh": run})
+
+    assert found.world is None
+    assert any("slots in /srv/hosts, which is not here" in note for note in found.notes)
+
+
+def test_a_script_for_other_accelerators_says_so(tmp_path):
+    run = f"export ASCEND_RT_VISIBLE_DEVICES=0,1\ntorchrun --nnodes 1 --nproc_per_node 2 pretrain_gpt.py {MEGATRON}\n"
+
+    assert any("written for Ascend NPUs" in note for note in job(tmp_path, {"own.sh": run}).notes)
