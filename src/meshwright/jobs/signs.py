@@ -47,6 +47,13 @@ SECTIONS = frozenset(
 LEVANTER = re.compile(
     r"trainer\.(?:mp$|mesh\.|per_device_parallelism$|model_axis_size$|tensor_parallel_axes$|fsdp_axis$)"
 )
+# torchtitan's own settings, some in a `training` that other trainers have too
+TITAN = re.compile(r"training\.(?:seq_len|local_batch_size|global_batch_size|\w+_parallel_\w*degree)$|model\.flavor$")
+# settings of Megatron's beside its micro-batch in a section, whose name others have too
+MEGATRON = frozenset(
+    {"pipeline_model_parallel_size", "train_iters", "train_samples", "num_attention_heads", "ffn_hidden_size"}
+    | {"num_query_groups", "use_distributed_optimizer", "lr_decay_style", "max_position_embeddings", "use_mcore_models"}
+)
 LINGUA = re.compile(r"distributed\.(?:fsdp_type|dp_shard|dp_replicate|model_dtype)$")
 ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
 ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
@@ -88,7 +95,9 @@ def is_foundry(keys: frozenset[str]) -> bool:
 def is_olmo(flat_keys: Collection[str]) -> bool:
     """Whether a file, by its settings under dotted names, is of allenai/OLMo: its model, and batches of its names."""
     batches = {"global_train_batch_size", "device_train_microbatch_size"} & set(flat_keys)
-    return bool(batches) and {"model.d_model", "model.max_sequence_length"} <= set(flat_keys)
+    loaded = any(key.startswith("train_loader.") for key in flat_keys)  # LLM Foundry's data
+    own = "model.max_sequence_length" in flat_keys or any(key.startswith("data.") for key in flat_keys)
+    return bool(batches) and "model.d_model" in flat_keys and own and not loaded
 
 
 def is_lingua(flat_keys: Collection[str]) -> bool:
@@ -139,6 +148,12 @@ def is_fit(arguments: Sequence[str]) -> bool:
     return list(arguments[:1]) == ["fit"] and bool(own)
 
 
+def is_torchtitan(keys: frozenset[str], flat_keys: Collection[str]) -> bool:
+    """Whether a TOML is torchtitan's: by a section of its own, or by `training` with settings that are its own."""
+    own = keys & {"parallelism", "job", "experimental", "activation_checkpoint"}
+    return bool(own) or any(TITAN.match(key) for key in flat_keys)
+
+
 def is_picotron(flat_keys: Collection[str]) -> bool:
     """Whether a file, by its settings under dotted names, is picotron's."""
     return "distributed.tp_size" in flat_keys and "training.micro_batch_size" in flat_keys
@@ -170,11 +185,7 @@ def of_document(document: Document) -> str | None:
         return "huggingface"
     heads = document.keys
     if document.kind == "toml":
-        return (
-            "torchtitan"
-            if heads & {"training", "parallelism", "job", "experimental", "activation_checkpoint"}
-            else None
-        )
+        return "torchtitan" if is_torchtitan(heads, keys) else None
     meshes = keys & {"distributed.tp_size", "distributed.dp_size"}
     model = any(key.rpartition(".")[2] in {"_target_", "pretrained_model_name_or_path"} for key in keys)
     if (meshes and (model or "model" not in heads)) or heads & {"step_scheduler", "parallelizer", "autopipeline"}:
@@ -191,7 +202,9 @@ def of_document(document: Document) -> str | None:
         return "megatron"
     if "model.micro_batch_size" in keys or ("trainer" in heads and _is_nemo(document.data, keys)):
         return "nemo"
-    if any(key.rpartition(".")[2] in {"tensor_model_parallel_size", "micro_batch_size"} for key in keys):
+    last = {key.rpartition(".")[2] for key in keys}
+    own = "micro_batch_size" in heads or ("micro_batch_size" in last and bool(last & MEGATRON))
+    if "tensor_model_parallel_size" in last or own:
         return "megatron"
     return None
 

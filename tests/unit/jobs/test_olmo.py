@@ -76,8 +76,38 @@ def test_the_section_of_its_first_releases_is_read_too(tmp_path):
     assert (layout.zero, layout.recompute) == (2, "full")
 
 
+def test_gradients_that_are_reduced_in_half_precision_are_said(tmp_path):
+    pure = "fsdp: {sharding_strategy: FULL_SHARD, precision: pure}"
+
+    assert any("fsdp.precision = pure" in text for text in job(tmp_path, config(fsdp=pure), gpus=8).ignored)
+
+
 def test_a_checkpoint_of_some_layers_is_refused_by_its_name(tmp_path):
     some = "fsdp: {sharding_strategy: FULL_SHARD}\nactivation_checkpointing: one_in_three"
 
     with pytest.raises(InputError, match="activation_checkpointing one_in_three: expected one of whole_layer"):
         job(tmp_path, config(fsdp=some), gpus=8)
+
+
+def test_words_of_its_command_count_over_the_file(tmp_path):
+    words = "--device_train_microbatch_size=4 --model.n_layers=3 --global_train_batch_size=64"
+    run = f"torchrun --nnodes=2 --nproc_per_node=8 scripts/train.py own.yaml --run_name=other {words}\n"
+
+    found = job(tmp_path, {"run.sh": run} | config(), str(tmp_path / "run.sh"))
+
+    assert (found.world, found.layout.mbs, found.global_batch) == (16, 4, 64)
+    assert found.architecture is not None
+    assert found.architecture.num_hidden_layers == 3
+
+
+def test_a_file_that_its_command_names_is_asked_for(tmp_path):
+    run = "torchrun --nproc_per_node=8 scripts/train.py configs/other.yaml\n"
+
+    with pytest.raises(InputError, match=r"other\.yaml, which is not here"):
+        job(tmp_path, {"run.sh": run} | config())
+
+
+def test_a_length_that_the_file_leaves_to_its_default_is_asked_for(tmp_path):
+    text = config()["own.yaml"].replace("  max_sequence_length: 1024\n", "")
+
+    assert job(tmp_path, {"own.yaml": text}, gpus=8).seq_len is None

@@ -120,3 +120,30 @@ def test_a_script_for_other_accelerators_says_so(tmp_path):
     run = f"export ASCEND_RT_VISIBLE_DEVICES=0,1\ntorchrun --nnodes 1 --nproc_per_node 2 pretrain_gpt.py {MEGATRON}\n"
 
     assert any("written for Ascend NPUs" in note for note in job(tmp_path, {"own.sh": run}).notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("own.toml", '[model]\ntype = "unet"\n[training]\nbatch_size = 4\nepochs = 3\n[optimizer]\nlr = 1e-4\n'),
+        ("own.yaml", "training: {micro_batch_size: 4, seq_length: 512}\nmodel: {hidden_size: 256, num_heads: 8}\n"),
+        ("own.yaml", "model: {dim: 256, n_layers: 4}\ndata: {batch_size: 2}\ndistributed: {tp_size: 2, dp_size: 4}\n"),
+        ("own.yaml", "trainer: {num_nodes: 2, devices: 8}\nmodel: {hidden_size: 256}\n"),
+    ],
+)
+def test_names_that_many_trainers_have_make_a_file_no_engines(tmp_path, name, text):
+    with pytest.raises(InputError, match="no engine's configuration is recognised"):
+        job(tmp_path, {name: text}, gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "engine"),
+    [
+        ("own.toml", "[training]\nseq_len = 512\nlocal_batch_size = 2\n", "torchtitan"),
+        ("own.toml", "[training]\nbatch_size = 2\ntensor_parallel_degree = 2\n", "torchtitan"),
+        ("own.yaml", "micro_batch_size: 1\nlanguage_model: {num_layers: 4, num_attention_heads: 8}\n", "megatron"),
+        ("own.yaml", "model_parallel: {tensor_model_parallel_size: 2}\nmicro_batch_size: 1\n", "megatron"),
+    ],
+)
+def test_a_setting_that_is_an_engines_own_makes_a_file_the_engines(tmp_path, name, text, engine):
+    assert job(tmp_path, {name: text}, gpus=8).engine == engine

@@ -7,9 +7,10 @@ olmo/model.py (a gated feed-forward is cut in two halves, each half as wide as m
 from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
+from ..launch import flags_of
 from ..optimizers import read_optimizer
 from ..options import JobOptions
-from ..sources import Sources
+from ..sources import Sources, plain_value
 from .foundry import PRECISION, SHARDING
 from .megatron import world_of
 
@@ -27,7 +28,7 @@ AGAIN = {"whole_layer": "full", "fine_grained": "selective"}
 
 def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of an OLMo YAML."""
-    keys = sources.with_words()
+    keys = _keys(sources)
     draft = Draft("accelerate", sources.names, question)
     draft.note("OLMo shards with PyTorch's FSDP: read as FSDP")
     if sources.launch is not None:
@@ -47,6 +48,19 @@ def read(sources: Sources, question: JobOptions) -> Job:
     return draft.conclude(sources, keys, HARMLESS)
 
 
+def _keys(sources: Sources) -> Keys:
+    """Return the settings with the `--key=value` words of the command on top; InputError where its YAML is not here."""
+    words = () if sources.launch is None else sources.launch.arguments
+    named = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
+    if named is not None and sources.document(named) is None:
+        raise sources.absent(named)
+    values, origin = sources.settings()
+    for key, value in flags_of(words, dashes=False).items():
+        values[key] = plain_value(value) if isinstance(value, str) else value
+        origin[key] = sources.launch.where if sources.launch is not None else ""
+    return sources.overridden(values, origin, sources.names[0])
+
+
 def _model(draft: Draft, keys: Keys) -> None:
     """Set the sizes; InputError where the file leaves the kind of its feed-forward open, by which its size goes."""
     config = draft.config
@@ -63,7 +77,7 @@ def _model(draft: Draft, keys: Keys) -> None:
     kind = keys.word("model.activation_type")
     if kind is None:
         raise draft.refused(
-            "model.activation_type is not set, and OLMo's default has changed (gelu at first, swiglu since 2023): "
+            "model.activation_type is not set, and OLMo's default has changed (gelu at first, swiglu later): "
             "--job model.activation_type=swiglu (or gelu) says it"
         )
     gated = kind == "swiglu"
@@ -79,8 +93,8 @@ def _model(draft: Draft, keys: Keys) -> None:
         heads = 1
     if heads is not None:
         config["num_key_value_heads"] = heads
-    size = keys.whole("model.embedding_size", least=1)
-    vocabulary = size or keys.whole("model.vocab_size", least=1)
+    size, tokens = keys.whole("model.embedding_size", least=1), keys.whole("model.vocab_size", least=1)
+    vocabulary = size or tokens
     if vocabulary is not None:
         config["vocab_size"] = vocabulary
     config["tie_word_embeddings"] = bool(keys.switch("model.weight_tying", default=True))
@@ -102,6 +116,9 @@ def _states(draft: Draft, keys: Keys) -> None:
             draft.copies_by_node(named)
         elif copies is not None and copies > 1:
             draft.put("replicas", copies, f"hybrid_sharding_num_model_replicas {copies}")
+    reduced = (keys.word("fsdp.precision", "fsdp_config.mixed_precision") or "").lower()
+    if reduced == "pure":
+        draft.ignore("fsdp.precision = pure: priced with gradients reduced as FSDP does by default")
     again = keys.word("activation_checkpointing", "fsdp_config.activation_checkpointing") or "none"
     if again.lower() in {"none", "false", "null"}:
         draft.recompute("none", "activation_checkpointing none")
