@@ -159,8 +159,10 @@ def understood(job: Job) -> str:
     batch = None if job.global_batch is None else f"{counted(job.global_batch, 'sequence')} a step"
     tokens = None if job.seq_len is None else f"{job.seq_len:,} tokens a sequence"
     ranks = None if job.world is None else counted(job.world, "GPU")
-    name = None if job.architecture is None else job.model_name or job.architecture.name
-    told = [name, ranks, *(f"{key}={value}" for key, value in layout.items()), batch, tokens, job.precision]
+    model = job.architecture
+    name = None if model is None else job.model_name or model.name or counted(model.num_hidden_layers, "layer")
+    adapters = f"adapters of rank {job.lora_rank}" if job.lora_rank else None
+    told = [name, adapters, ranks, *(f"{key}={value}" for key, value in layout.items()), batch, tokens, job.precision]
     return ", ".join(filter(None, told))
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
+from meshwright.jobs.job import understood
 from meshwright.jobs.shell.calls import called_script
 from meshwright.jobs.shell.script import follow
 from meshwright.jobs.unsupported import unread_command, unread_configuration
@@ -147,3 +148,14 @@ def test_names_that_many_trainers_have_make_a_file_no_engines(tmp_path, name, te
 )
 def test_a_setting_that_is_an_engines_own_makes_a_file_the_engines(tmp_path, name, text, engine):
     assert job(tmp_path, {name: text}, gpus=8).engine == engine
+
+
+def test_adapters_are_told_of_a_job_that_leaves_something_open(tmp_path):
+    run = """NNODES=1 NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B --train_type lora --lora_rank 16 \\
+    --target_modules all-linear --tensor_model_parallel_size 2 --micro_batch_size 1 --global_batch_size 32
+"""
+
+    found = job(tmp_path, {"own.sh": run})
+
+    assert found.seq_len is None
+    assert "adapters of rank 16, 8 GPUs, tp=2" in understood(found)
