@@ -140,7 +140,21 @@ def _resume(path: Path, overrides: dict[str, Any], *, as_json: bool) -> int:
             folder.check_end(config)
             folder.write_config(config)
         click.echo(f"resuming {path}", err=True)
+        _plan_what_is_asked(folder, config)
         return _run(path, as_json=as_json)
+
+
+def _plan_what_is_asked(folder: Any, config: Any) -> None:
+    """Plan anew where the configuration has come to ask for another layout; a run that is complete stays as it is."""
+    from ..train.launch import is_complete
+    from ..train.replan import asks_for_another, plan_anew
+
+    if not asks_for_another(config, folder):
+        return
+    if is_complete(folder, config):
+        _say(f"launch: the layout stays {folder.plan().layout}: the run is complete; --steps N gives it more steps")
+        return
+    plan_anew(config, folder)
 
 
 def _say(text: str) -> None:

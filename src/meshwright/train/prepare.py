@@ -78,7 +78,7 @@ def prepare(
     """
     if path is not None:
         check_writable(path, _written_bytes(config))
-    wanted = _wanted(config, ranks)
+    wanted = wanted_layout(config, ranks)
     counts = _rank_counts(config, wanted, ranks)
     host, cluster = discover_host(), _cluster_here(config.launch.topology)
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
@@ -230,8 +230,8 @@ def _written_bytes(config: JobConfig) -> int:
     return kept * CHECKPOINT_BYTES_PER_PARAMETER * workload.parameters + PAGE_BYTES
 
 
-def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
-    """Return the layout that the user fixed, or None."""
+def wanted_layout(config: JobConfig, ranks: int | None) -> Layout | None:
+    """Return the layout that the configuration fixes, None where the planner chooses it."""
     text = config.launch.layout
     if not text:
         return None

@@ -1,7 +1,8 @@
 """A plan for the ranks that are there: rank 0 makes it where there is none, or one for another number of them.
 
 A plan that the run had for that number of ranks before is taken up again: the machines that were lost are back, nothing
-is measured, and sums have the order that they had.
+is measured, and sums have the order that they had. A plan is made anew as well where the run's configuration has come
+to ask for another layout or number of ranks than any of its plans has: a layout that is asked for is the one that runs.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from ..errors import InputError
 from ..layout import Layout
 from ..units import counted
 from .job.config import JobConfig
-from .prepare import prepare, write_run
+from .prepare import prepare, wanted_layout, write_run
 from .run.events import Event, EventLog
 from .run.run_folder import RunFolder
 
@@ -66,11 +67,43 @@ def _plan(config: JobConfig, folder: RunFolder, ranks: int, *, new: bool) -> Non
         return
     before = folder.plan().layout
     if before.world_size == ranks:
+        if asks_for_another(config, folder, ranks):
+            plan_anew(config, folder, ranks)
         return
     with contextlib.suppress(OSError, InputError):  # then it is made anew when it is needed again
         folder.keep_plan()
     layout = _taken_up(config, folder, ranks) or _planned_anew(config, folder, ranks)
     text = f"{counted(ranks, 'rank')} in place of {before.world_size}: layout {layout} in place of {before}"
+    EventLog(folder.events, 0).record(Event(kind="replan", message=text))
+    _say(text)
+
+
+def asks_for_another(config: JobConfig, folder: RunFolder, ranks: int | None = None) -> bool:
+    """Return whether the configuration fixes a layout, or a number of ranks, that none of the run's plans has.
+
+    `ranks` is the number that an external launcher has started: a layout that does not go with it asks for nothing, for
+    the run had to go on with fewer. Without it such a layout is an InputError.
+    """
+    layouts = {plan.layout for plan in folder.plans_of_the_run()}
+    try:
+        wanted = wanted_layout(config, ranks)
+    except InputError:
+        if ranks is None:
+            raise
+        return False
+    if wanted is not None:
+        return wanted not in layouts
+    fixed = 0 if ranks else config.launch.ranks
+    return bool(fixed) and fixed not in {layout.world_size for layout in layouts}
+
+
+def plan_anew(config: JobConfig, folder: RunFolder, ranks: int | None = None) -> None:
+    """Write the plan that the configuration now asks for, in the place of all that the run had."""
+    before = folder.plan().layout
+    prepared = prepare(config, None, ranks=ranks, say=_say)
+    folder.forget_plans()
+    folder.write_plan(prepared.cluster, prepared.plan, prepared.predicted_timeline)
+    text = f"launch: layout {prepared.plan.layout} in place of {before}"
     EventLog(folder.events, 0).record(Event(kind="replan", message=text))
     _say(text)
 

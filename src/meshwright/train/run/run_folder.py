@@ -116,6 +116,15 @@ class RunFolder:
                 return plan
         return None
 
+    def plans_of_the_run(self) -> list[Plan]:
+        """Return the plan, then those that were kept for other numbers of ranks."""
+        kept = [self.kept_plan(int(path.name)) for path in self.plans.glob("*") if path.name.isdecimal()]
+        return [self.plan(), *(plan for plan in kept if plan is not None)]
+
+    def forget_plans(self) -> None:
+        """Drop the plans that were kept: they are of a layout that is no longer asked for."""
+        shutil.rmtree(self.plans, ignore_errors=True)
+
     def take_up_plan(self, ranks: int) -> None:
         """Put the plan for a number of ranks that was kept in the place of the plan."""
         for name in PLAN_FILES:
