@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch.distributed.elastic.multiprocessing as elastic
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from meshwright.bench.ranks.pool import start_fork_server
@@ -39,6 +41,15 @@ def does(what, place):
         os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(600)
     elif what == "never returns":
+        time.sleep(600)
+    elif what == "hears late":  # as it is forked a rank ignores what a terminal sends, until it sets a handler
+        Path(place, "pid").write_text(str(os.getpid()))
+        while not Path(place, "told").exists():
+            time.sleep(0.05)
+        signal.signal(signal.SIGTERM, lambda *_: (Path(place, "heard").touch(), os._exit(0)))
+        time.sleep(600)
+    elif what == "hears at once":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(600)
 
 
@@ -121,3 +132,70 @@ def test_a_waiting_rank_is_released_though_another_waiting_rank_was_killed():
     assert done.is_set()
     second.join(30)
     assert second.exitcode == 0
+
+
+@pytest.fixture
+def handlers():
+    """Put back the handlers of the signals that torch's agent sets."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def start_ranks(tmp_path, what):
+    """Start two ranks without a rendezvous; return torch's context of them."""
+    start_fork_server("meshwright.train.worker")
+    with rank_exit.ranks_that_end():
+        return elastic.start_processes(
+            name="job",
+            entrypoint=does,
+            args={rank: (what, str(tmp_path)) for rank in range(2)},
+            envs={rank: {"RANK": str(rank)} for rank in range(2)},
+            logs_specs=elastic.DefaultLogsSpecs(log_dir=str(tmp_path)),
+            start_method="forkserver",
+        )
+
+
+def test_a_rank_that_is_told_to_leave_before_it_can_hear_leaves_when_it_can(tmp_path, monkeypatch, handlers):
+    closing, telling = rank_exit.MultiprocessContext._close, os.kill
+
+    def told(self, death_sig, timeout=30):
+        for number in self.pids().values():
+            telling(number, death_sig)
+        (tmp_path / "told").touch()
+        monkeypatch.setattr(os, "kill", lambda number, signum: telling(number, 0 if signum == death_sig else signum))
+        closing(self, death_sig, timeout)
+
+    monkeypatch.setattr(rank_exit.MultiprocessContext, "_close", told)
+    monkeypatch.setattr(rank_exit, "AGAIN_S", 0.1)
+    ranks = start_ranks(tmp_path, "hears late")
+    while not (tmp_path / "pid").exists():
+        time.sleep(0.05)
+    ranks.close(signal.SIGTERM)
+
+    assert (tmp_path / "heard").exists()
+
+
+def test_a_signal_that_comes_while_ranks_are_started_is_heard_once_they_can_be_told(tmp_path, monkeypatch, handlers):
+    starting = rank_exit.MultiprocessContext._start
+    started = []
+
+    def start(self):
+        starting(self)
+        started.extend(map(psutil.Process, self.pids().values()))
+
+    def begin(*args, **settings):
+        process = begun(*args, **settings)
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    begun = rank_exit.multiprocessing.process.BaseProcess.start
+    monkeypatch.setattr(rank_exit.multiprocessing.process.BaseProcess, "start", begin)
+    monkeypatch.setattr(rank_exit.MultiprocessContext, "_start", start)
+    monkeypatch.setattr(rank_exit, "AGAIN_S", 0.1)
+    with pytest.raises(SignalException):
+        start_ranks(tmp_path, "hears at once")
+
+    assert len(started) == 2
+    assert not any(process.is_running() for process in started)

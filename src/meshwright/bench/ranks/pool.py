@@ -51,7 +51,7 @@ def start_fork_server(*modules: str) -> None:
 
 
 @contextlib.contextmanager
-def _heard_afterwards() -> Iterator[None]:
+def heard_afterwards() -> Iterator[None]:
     """Put off what a terminal or a scheduler sends meanwhile; another thread than the main one never hears it."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -94,7 +94,7 @@ class RankPool:
         for rank in range(world_size):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(rank, world_size, theirs, list(sys.path)), daemon=True)
-            with _heard_afterwards():  # a rank that is forked and not told what to run would say so in a traceback
+            with heard_afterwards():  # a rank that is forked and not told what to run would say so in a traceback
                 process.start()
             theirs.close()
             self._pipes.append(ours)

@@ -23,9 +23,11 @@ from typing import Any
 import torch.distributed.elastic.multiprocessing as elastic
 from torch.distributed.elastic.multiprocessing.api import MultiprocessContext, RunProcsResult
 
+from ...bench.ranks.pool import heard_afterwards
 from ...temporary import process_folder
 
 LEAVE_S = 60.0  # for a rank that has returned, and has been told that all have
+AGAIN_S = 1.0  # between two signals to leave: a rank ignores those that come before it has set a handler
 
 
 class Finished:
@@ -72,10 +74,11 @@ class RanksHere(MultiprocessContext):
         self._lock = threading.Lock()  # of the handles, which the timer uses as well
 
     def _start(self) -> None:
-        super()._start()  # type: ignore[no-untyped-call]
-        for local_rank, pid in self.pids().items():
-            with contextlib.suppress(ProcessLookupError):
-                self._handles[local_rank] = os.pidfd_open(pid)
+        with heard_afterwards():  # torch tells the ranks to leave only once it has started them all
+            super()._start()  # type: ignore[no-untyped-call]
+            for local_rank, pid in self.pids().items():
+                with contextlib.suppress(ProcessLookupError):
+                    self._handles[local_rank] = os.pidfd_open(pid)
 
     def _poll(self) -> RunProcsResult | None:
         if self._pc is not None and any(process.exitcode for process in self._pc.processes):
@@ -106,6 +109,14 @@ class RanksHere(MultiprocessContext):
         for local_rank in ended:
             self.said(f"rank {self.envs[local_rank]['RANK']} {why}; it is ended")
 
+    def _tell_again(self, death_sig: signal.Signals, ended: threading.Event) -> None:
+        """Send the ranks this signal until they have ended."""
+        while not ended.wait(AGAIN_S):
+            with self._lock:
+                for handle in self._handles.values():
+                    with contextlib.suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(handle, death_sig)
+
     def _wake(self) -> None:
         """Let ranks go on that somebody has stopped (SIGSTOP): a stopped one is told nothing, and is waited for."""
         with self._lock:
@@ -114,10 +125,18 @@ class RanksHere(MultiprocessContext):
                     signal.pidfd_send_signal(handle, signal.SIGCONT)
 
     def _close(self, death_sig: signal.Signals, timeout: int = 30) -> None:
+        self._worker_finished_event.set()  # ranks that have returned leave at once, whatever they do with the signal
         if self._timer is not None:
             self._timer.cancel()
         self._wake()
-        super()._close(death_sig, timeout)
+        ended = threading.Event()
+        teller = threading.Thread(target=self._tell_again, args=(death_sig, ended), daemon=True)
+        teller.start()
+        try:
+            super()._close(death_sig, timeout)
+        finally:
+            ended.set()
+            teller.join()
         for path in self._pc.error_files if self._pc is not None else ():  # what ranks raised, which has been read
             if path is not None:
                 Path(path).unlink(missing_ok=True)
