@@ -303,14 +303,21 @@ def _corpus(config: JobConfig, say: Say) -> Corpus:
             f"model.vocab_size: {config.model.vocab_size} is less than the {vocabulary} tokens of {data.tokenizer}"
         )
     corpus = load_corpus(data)
-    split = corpus.split
-    say(
-        f"corpus: {counted(len(split.train), 'file')}, {counted(len(corpus.train), 'token')}; "
-        f"held out: {counted(len(split.validation), 'file')}, {counted(len(corpus.validation), 'token')}"
-    )
-    for part, files in (("trained on", split.train), ("held out", split.validation)):
-        say(f"  {part}: {_names(files)}")
+    for line in corpus_lines(corpus):
+        say(line)
     return corpus
+
+
+def corpus_lines(corpus: Corpus) -> list[str]:
+    """Return what a job trains on and what it holds out: whole files, or the end of a file alone."""
+    split = corpus.split
+    held_out = counted(len(split.validation), "file") if split.validation else "its end"
+    return [
+        f"corpus: {counted(len(split.train), 'file')}, {counted(len(corpus.train), 'token')}; "
+        f"held out: {held_out}, {counted(len(corpus.validation), 'token')}",
+        f"  trained on: {_names(split.train)}",
+        f"  held out: {_names(split.validation) or f'the end of {_names(split.train)}'}",
+    ]
 
 
 def _names(files: tuple[tuple[Path, Path], ...]) -> str:

@@ -67,3 +67,10 @@ def test_a_key_that_is_missing_is_named_with_its_default(tmp_path):
 
     with pytest.raises(InputError, match=r"\[train\] has no keep_last: .* \(the default is 3\)"):
         read_whole_config(path)
+
+
+def test_one_value_of_a_list_is_a_list_of_one():
+    assert load_job(None, {"data.paths": "tale.txt"}).data.paths == ("tale.txt",)
+    assert load_job(None, {"data.paths": []}).data.paths == ()
+    with pytest.raises(InputError, match=r"data.paths"):
+        load_job(None, {"data.paths": 3})

@@ -19,6 +19,7 @@ from meshwright.train.data.corpus import (
     validation_sequences,
 )
 from meshwright.train.job.config import DataConfig
+from meshwright.train.prepare import corpus_lines
 from meshwright.train.run.run_lock import owned
 from testkit.train_jobs import small_job, write_run
 
@@ -200,3 +201,26 @@ def test_what_runs_write_below_the_corpus_is_none_of_it(folder):
         assert find_files([str(folder)], "*") == before
 
     assert run.path / "corpus.txt" in [file for _, file in find_files([str(run.path)], "*.txt")]
+
+
+def test_what_is_held_out_of_a_file_alone_is_said_to_be_its_end(tmp_path):
+    (tmp_path / "tale.txt").write_text("once upon a time " * 100)
+    alone = load_corpus(DataConfig(paths=(str(tmp_path / "tale.txt"),), seq_len=32), tmp_path / "cache")
+
+    assert corpus_lines(alone) == [
+        "corpus: 1 file, 1,616 tokens; held out: its end, 85 tokens",
+        "  trained on: tale.txt",
+        "  held out: the end of tale.txt",
+    ]
+
+
+def test_files_that_are_held_out_whole_are_named(tmp_path):
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("once upon a time " * 100)
+    two = load_corpus(DataConfig(paths=(str(tmp_path),), seq_len=32, validation_share=1e-9), tmp_path / "cache")
+
+    assert corpus_lines(two) == [
+        "corpus: 1 file, 1,701 tokens; held out: 1 file, 1,701 tokens",
+        "  trained on: a.py",
+        "  held out: b.py",
+    ]

@@ -226,7 +226,8 @@ def with_overrides(
         if name not in data.get(section, {}):
             known = [f"{s}.{n}" for s, keys in data.items() for n in keys]
             raise InputError(f"--set {key}: unknown key ({nearest(key, known)})")
-        data[section][name] = value
+        is_list = isinstance(data[section][name], list | tuple)
+        data[section][name] = [value] if is_list and isinstance(value, str) else value  # one of them, named alone
     return convert(data, JobConfig, where=where)
 
 
