@@ -27,7 +27,7 @@ from ...bench.ranks.pool import heard_afterwards
 from ...temporary import process_folder
 
 LEAVE_S = 60.0  # for a rank that has returned, and has been told that all have
-AGAIN_S = 1.0  # between two signals to leave: a rank ignores those that come before it has set a handler
+AGAIN_S = 1.0  # between two signals to leave: a rank ignores what comes before it has set a handler
 
 
 class Finished:

@@ -117,7 +117,7 @@ class RunFolder:
         return None
 
     def plans_of_the_run(self) -> list[Plan]:
-        """Return the plan, then those that were kept for other numbers of ranks."""
+        """Return the plan, then the kept plans of other numbers of ranks."""
         kept = [self.kept_plan(int(path.name)) for path in self.plans.glob("*") if path.name.isdecimal()]
         return [self.plan(), *(plan for plan in kept if plan is not None)]
 
