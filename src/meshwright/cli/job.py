@@ -37,7 +37,7 @@ MOST = ("loss", "whole")  # no engine's own way to the loss takes more
 # what a job has otherwise than what is written
 WRITES = {
     "weights": "what is written holds weights as the engine does of itself",
-    "loss": "what is written goes to the loss as the engine does of itself: --loss whole prices the most that takes",
+    "loss": "which the written configuration does not ask for: --loss whole prices the most that it may hold",
     "optimizer": "what is written trains with AdamW",
 }
 

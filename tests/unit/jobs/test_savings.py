@@ -400,6 +400,16 @@ def test_the_way_to_the_loss_is_read(tmp_path, name, text, loss):
     assert not [said for said in job.ignored if "liger" in said and loss]
 
 
+def test_a_loss_that_is_compiled_is_not_called_whole_in_what_is_assumed(tmp_path):
+    (tmp_path / "titan.toml").write_text(TITAN + "[compile]\nenable = true\n")
+
+    job = read_job([str(tmp_path / "titan.toml")], JobOptions(gpus=8))
+
+    assert job.loss == "compiled"
+    (said,) = [text for text in job.assumed if "logits" in text]
+    assert said.startswith("logits are made all at once, not in chunks")
+
+
 # --- what is made of it
 
 LARGE = TUNED.replace("Llama-3.1-8B", "Llama-3.1-70B").replace("batch_size 4", "batch_size 1")

@@ -474,7 +474,7 @@ def _loss(draft: Draft, keys: Keys, *, by_toml: bool) -> None:
         compiled = compiled or keys.values.get("training.compile") is True
         draft.savings.loss = ("compiled" if compiled else "whole", made or "the loss of releases that read TOML")
         if not made:
-            draft.assume("logits are whole, as in the releases of torchtitan that read TOML")
+            draft.assume("logits are made all at once, not in chunks, as in the releases of torchtitan that read TOML")
 
 
 def _given(value: Any, name: str) -> str | None:
