@@ -30,15 +30,23 @@ class HardwareEntry(msgspec.Struct, frozen=True):
 
 
 def entries(catalogue: Catalogue, words: Sequence[str] = ()) -> list[HardwareEntry]:
-    """Return the entries in which every one of `words` occurs (in table, name, title or text), in the file's order."""
+    """Return the entries in which every one of `words` occurs (in table, name, title or text), in the file's order.
+
+    A word that ends in a digit is a whole number first ("H20" is no H200), and the beginning of one ("mi35") where no
+    entry has them all so.
+    """
     found = [
         _entry(catalogue, table, name, item)
         for table in TABLES[:-1]
         for name, item in getattr(catalogue, table).items()
     ]
     found += [HardwareEntry("traps", trap.name, trap.claim, {"truth": trap.truth}, {}, {}) for trap in catalogue.traps]
-    wanted = [_word(word) for word in words]
-    return [entry for entry in found if all(word.search(_haystack(entry)) for word in wanted)]
+    exact = [_word(word) for word in words]
+    begun = [re.compile(re.escape(word.lower())) for word in words]
+    chosen = (
+        [entry for entry in found if all(word.search(_haystack(entry)) for word in wanted)] for wanted in (exact, begun)
+    )
+    return next(filter(None, chosen), [])
 
 
 def with_accelerators(catalogue: Catalogue, found: Sequence[HardwareEntry]) -> list[HardwareEntry]:

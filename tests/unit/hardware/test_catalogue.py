@@ -399,6 +399,11 @@ def test_a_number_is_not_found_within_a_longer_one(catalogue, word, without):
     assert without not in found
 
 
+def test_the_beginning_of_a_number_is_found_where_nothing_has_it_whole(catalogue):
+    assert {entry.name for entry in entries(catalogue, ["accelerators", "mi35"])} == {"mi350x", "mi355x"}
+    assert entries(catalogue, ["accelerators", "mi36"]) == []
+
+
 def test_nodes_that_alone_match_come_with_their_accelerator(catalogue):
     found = with_accelerators(catalogue, entries(catalogue, ["trn2"]))
 
