@@ -11,7 +11,7 @@ from .nouns.next_steps import next_steps
 from .nouns.position import HangPosition
 from .nouns.verdict import Verdict
 from .nouns.world import A_HOST, ranks_seen, world_of
-from .positions.stack_positions import WAITS, stand_of
+from .positions.stands import WAITS, stand_of
 from .ranks.exits import CLOCKS_S
 from .reasons.causes import Cause, is_ordered
 

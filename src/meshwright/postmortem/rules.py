@@ -32,7 +32,8 @@ from .nouns.verdict import Kind, Verdict
 from .nouns.where import Where
 from .nouns.world import ranks_of_job, ranks_seen
 from .positions.own_ways import by_own_way
-from .positions.stack_positions import WAITS, by_stacks, stand_of, with_left
+from .positions.stack_positions import by_stacks, with_left
+from .positions.stands import WAITS, stand_of
 from .reasons.causes import all_least_evidence, least_evidence
 from .reasons.network_alarms import MOST, network_alarms
 from .reasons.slow_links import with_slow_link

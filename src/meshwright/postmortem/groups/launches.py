@@ -14,7 +14,7 @@ from ..nouns.launch_counts import LaunchCounts, LaunchedAlike
 from ..nouns.position import HangPosition
 from ..nouns.where import GroupName, Where
 from ..nouns.world import names_of_addresses, short_host, world_of
-from ..positions.stack_positions import WAITS, stand_of
+from ..positions.stands import WAITS, stand_of
 
 _COUNTED = {"all_gather", "all_reduce", "barrier", "broadcast", "reduce", "reduce_scatter"}
 Places = dict[tuple[int, str], int]  # a rank by its process and node, "" where no two processes have one number

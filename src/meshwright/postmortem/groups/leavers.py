@@ -8,7 +8,7 @@ from ..nouns.identities import GoneProcess, LeftRank
 from ..nouns.position import HangPosition
 from ..nouns.where import Where
 from ..nouns.world import identities_of, ranks_seen, world_of
-from ..positions.stack_positions import WAITS, Stand, stand_of
+from ..positions.stands import WAITS, Stand, stand_of
 from ..text.lines import LogMessage
 from ..text.steps import WENT_ON
 from ..tools.headings import process_asked

@@ -2,6 +2,6 @@
 
 - groups: `agreement` (calls that are not made alike), `waits` (who waits for whom, over all groups),
   `departures` (who stands apart in a circle of these)
-- stacks: `stack_positions` (where a rank stands), `alike_stacks` (who stands where others do), `own_ways` (who
-  evaluates alone), `transfers` (sends and receives that meet, or wait in a circle)
+- stacks: `stands` (where one process stands), `stack_positions` (what several say), `alike_stacks` (who stands where
+  others do), `own_ways` (who evaluates alone), `transfers` (sends and receives that meet, or wait in a circle)
 """

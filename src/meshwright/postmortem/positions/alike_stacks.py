@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ...units import shortened
 from ..nouns.facts import Fact, StackTrace, Timeout, of
 from ..nouns.position import HangPosition, minority
-from .stack_positions import WAITS, own_frames, stand_of
+from .stands import WAITS, own_frames, stand_of
 
 
 def with_alike_stacks(position: HangPosition | None, facts: list[Fact]) -> HangPosition | None:

@@ -7,7 +7,7 @@ from ...units import shortened
 from ..nouns.facts import StackTrace
 from ..nouns.position import HangPosition
 from ..nouns.world import A_HOST
-from .stack_positions import WAITS, own_frames, stand_of
+from .stands import WAITS, own_frames, stand_of
 
 _EVALUATES = re.compile(  # what a function of a program does with the model beside the steps of its training
     r"(?:^|_)(?:eval(?:uate)?|evaluation|valid(?:ate|ation)?|val|test|infer(?:ence)?|predict|generate|sample)(?:_|$)"

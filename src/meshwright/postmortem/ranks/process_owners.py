@@ -21,7 +21,7 @@ from ..nouns.identities import (
 )
 from ..nouns.position import HangPosition
 from ..nouns.world import identities_of, is_one_host, ranks_seen, short_host, world_of
-from ..positions.stack_positions import WAITS, stand_of
+from ..positions.stands import WAITS, stand_of
 from .devices import NamedDevice, counted_place
 from .exits import KILL, signal_of
 from .hosts import host_of_file, rank_on_host, ranks_of_host

@@ -33,7 +33,7 @@ from ..nouns.facts import (
 from ..nouns.launch_counts import LaunchCounts
 from ..nouns.position import HangPosition
 from ..nouns.where import Where
-from ..positions.stack_positions import own_frames
+from ..positions.stands import own_frames
 from ..positions.waits import judged
 from ..surroundings.outlived import STEP
 from ..text.lines import LogMessage

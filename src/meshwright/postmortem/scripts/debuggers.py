@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from ..nouns.facts import Fact, Failure, StackTrace, of
-from ..positions.stack_positions import debugger_in
+from ..positions.stands import debugger_in
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, WENT_ON
 

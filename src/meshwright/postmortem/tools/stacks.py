@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..nouns.facts import Fact, Frame, StackTrace
 from ..nouns.names import collective_in
 from ..nouns.where import Where
-from ..positions.stack_positions import WAITS, stand_of
+from ..positions.stands import WAITS, stand_of
 from ..positions.transfers import deed_of_helper, deed_towards, is_wait
 from ..text.lines import FileHint, LogMessage, names_several_ranks
 from .commands import numbers_of_command
