@@ -99,6 +99,19 @@ def test_steps_beside_resume_go_on_to_a_later_end_for_good(tmp_path, go_on):
     assert "changed: train.steps: 10, now 20" in events(folder, "resume")[-1].message
 
 
+def test_a_single_step_more_measures_its_memory_too(tmp_path, go_on):
+    def peak_bytes():
+        return json.loads((folder.path / "measured.json").read_text())["peak_memory_bytes_per_gpu"]
+
+    folder = make(tmp_path, steps=10)
+    assert go_on(folder)[0] == 0
+    before = peak_bytes()
+
+    assert go_on(folder, "--steps", "11")[0] == 0
+
+    assert peak_bytes() == pytest.approx(before, rel=0.1)
+
+
 @pytest.mark.parametrize("choice", ["end", "rewind"])
 def test_a_loss_that_is_no_number_ends_the_run_and_all_that_is_saved_is_finite(tmp_path, go_on, choice):
     job = small_job(write_corpus(tmp_path), steps=200, checkpoint_every=1, on_not_finite=choice)

@@ -44,7 +44,9 @@ from .run.events import Event, EventLog, read_events
 from .run.log import RunLog
 from .run.run_folder import RunFolder, how_to_go_on
 
-COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has settled its buckets; it is not measured
+# the step in which live tensors are counted, once DDP has settled its buckets; it is not measured. A run of fewer steps
+# counts in its last one
+COUNTING_STEP = 2
 
 
 class Trainer:
@@ -99,8 +101,9 @@ class Trainer:
                 f"under {self.plan.layout}; train.check_replicas does not see bits that flip there"
             )
         steps, train = self.config.train.steps, self.config.train
+        counted_step = min(self.first_step + COUNTING_STEP, steps - 1)
         for step in range(self.first_step, steps):
-            counting = self._count_memory() if step == self.first_step + COUNTING_STEP else contextlib.nullcontext()
+            counting = self._count_memory() if step == counted_step else contextlib.nullcontext()
             self.current_step, start = step, clock()
             with counting:
                 loss, norm, stop = self.step(step)
