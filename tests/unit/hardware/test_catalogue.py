@@ -272,8 +272,9 @@ def test_a_cloud_before_the_name_of_another_clouds_instance_is_no_node(catalogue
         catalogue.node_key("azure-p4d.24xlarge")
 
 
-def test_a_node_of_frontier_has_eight_dies_of_four_cards(catalogue):
-    node = catalogue.listed_node("frontier")
+@pytest.mark.parametrize("name", ["frontier", "LUMI"])
+def test_a_node_of_four_mi250x_has_eight_dies(catalogue, name):
+    node = catalogue.listed_node(name)
 
     assert (node.accelerator, node.gpus.number, node.nics.number) == ("mi250x-gcd", 8, 4)
 
@@ -347,6 +348,7 @@ def test_a_name_of_a_slice_says_how_many_chips_it_is(catalogue, name, chips, key
     [
         ("dgx-a100-40", "dgx-a100-40g"), ("DGX A100 80GB", "dgx-a100-80g"), ("a3-high", "gcp-a3"),
         ("Leonardo", "leonardo-booster"), ("JUWELS Booster", "juwels-booster"), ("jean zay", "jean-zay-h100"),
+        ("Perlmutter", "perlmutter"), ("Clariden", "alps-gh200"), ("lumi", "lumi-g"),
     ],
 )  # fmt: skip
 def test_a_size_of_memory_needs_no_unit_and_a_machine_is_found_by_its_short_name(catalogue, name, key):
@@ -412,7 +414,14 @@ def test_nodes_that_alone_match_come_with_their_accelerator(catalogue):
 
 @pytest.mark.parametrize(
     ("node", "gbps", "gigabytes"),
-    [("juwels-booster", 800, 40), ("leonardo-booster", 400, 64), ("jean-zay-h100", 1600, 80)],
+    [
+        ("juwels-booster", 800, 40),
+        ("leonardo-booster", 400, 64),
+        ("jean-zay-h100", 1600, 80),
+        ("perlmutter", 800, 40),
+        ("perlmutter-80g", 800, 80),
+        ("alps-gh200", 800, 96),
+    ],
 )
 def test_nodes_of_four_join_each_pair_by_a_third_of_the_links(catalogue, node, gbps, gigabytes):
     group = node_group(catalogue, node)
