@@ -2,7 +2,7 @@
 
 Predictions stand on a calibration of some seconds, and a run comes after it: `windows_percent` says how far two
 measurements of ten seconds can lie apart. All is in processor time, in which a process that waits for its core does not
-count; what is left is the core itself: its clock, its caches, and whoever has its other hardware thread.
+count; what is left is the core itself: its clock, its caches, and the programs on its other hardware thread.
 
 The kinds of work are those of a training step, and the step of the default job. Small operators are timed behind a
 product of matrices and behind a copy of as many bytes too: both leave cold caches, and the product alone lowers the
