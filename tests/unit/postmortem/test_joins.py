@@ -365,3 +365,34 @@ def test_ranks_that_alone_join_below_which_somebody_says_that_nothing_came_wait_
 @pytest.mark.parametrize("behind", ["That is all that I changed.", "It works with one node.", "step 40 loss 2.1"])
 def test_ranks_that_alone_join_in_a_log_that_nobody_calls_hung_show_no_fault(behind, tmp_path):
     assert judge(tmp_path, {"post.md": ["```", *BEGUN, "```", behind]}).kind == "none"
+
+
+COUNTED = (
+    "RuntimeError: Timed out initializing process group in store based barrier on rank: {}, for key:"
+    " store_based_barrier_key:1 (world_size={}, {}={}, timeout=0:30:00)"
+)
+
+
+@pytest.mark.parametrize("name", ["worker_count", "num_workers_joined"])
+def test_who_is_not_among_as_many_as_a_barrier_of_the_store_counted_did_not_come(name, tmp_path):
+    counts = (2, 4, 4, 4)  # the first gave up before the others had come
+
+    verdict = judge(
+        tmp_path, [COUNTED.format(rank, 6, name, count) for rank, count in zip((0, 1, 3, 5), counts, strict=True)]
+    )
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (2, 4), False)
+    assert "4 of 6 came; ranks 2, 4 are the ones" in verdict.because
+
+
+def test_of_a_barrier_to_which_more_came_than_are_heard_nobody_is_named(tmp_path):
+    verdict = judge(tmp_path, [COUNTED.format(rank, 6, "worker_count", 4) for rank in (0, 1, 3)])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
+
+
+def test_a_barrier_that_counts_more_than_there_are_has_keys_of_an_earlier_run(tmp_path):
+    verdict = judge(tmp_path, [COUNTED.format(rank, 6, "worker_count", 10) for rank in (0, 1, 3, 5)])
+
+    assert verdict.blamed == ()
+    assert "keys of an earlier run" in verdict.because

@@ -132,19 +132,36 @@ def by_report(facts: list[Fact]) -> HangPosition | None:
             continue
         if waiting and len(blamed) > len(waiting):
             continue
-        last = min(report.started, default=None)
-        told = f"; the others wait in {last[1]} #{last[0]}" if last else ""
+        operation, told = _waited_in(report, blamed, seq)
         ranks = ", ".join(map(str, blamed))
         return HangPosition(
             kind="absent",
             blamed=tuple(blamed),
             waiting=tuple(sorted(waiting)),
             group=next((fact.group for fact in of(facts, GroupProgress) if fact.group), None),
+            operation=operation,
             seq=seq if seq is not None else report.at_seq,
             why=f"torch's desync report: rank{'s' * (len(blamed) > 1)} {ranks} {why}{told}",
             evidence=(report.where,),
         )
     return None
+
+
+def _waited_in(report: DesyncReport, blamed: Sequence[int], seq: int | None) -> tuple[str, str]:
+    """Return the operation in which the others wait for who is behind, "" where the report does not say, and in words.
+
+    The report tells it of the call that ran out of time. The latest calls that it shows as started may come after it:
+    torch enqueues what a program calls meanwhile.
+    """
+    is_others = report.at_operation and report.at_seq is not None and report.rank not in blamed
+    if is_others and seq in {None, report.at_seq}:
+        return report.at_operation, f"; the others wait in {report.at_operation} #{report.at_seq}"
+    last = min(report.started, default=None)
+    if last is None:
+        return "", ""
+    if seq in {None, last[0]}:
+        return last[1], f"; the others wait in {last[1]} #{last[0]}"
+    return "", f"; the others started {last[1]} #{last[0]}"
 
 
 def _unlike(report: DesyncReport) -> HangPosition | None:
@@ -349,7 +366,8 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
     joined = _joined(facts, waits) or _began_alike(facts, waits)
     silent = set(range(world or max(seen, default=-1) + 1)) - waiting - joined
     own = with_own_files(facts)
-    lacking = {fact.lacking for fact in waits if fact.lacking is not None} - {len(silent)}
+    lacking = {fact.lacking for fact in waits if fact.joined is None} | {count[1] for count in _last_counts(waits)}
+    lacking -= {None, len(silent)}
     blamed: set[int] = set()
     if len(writers) == 1 and len(waiting) >= 1:
         blamed = writers
@@ -363,10 +381,13 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
         blamed = silent
     is_counted = len(silent) > 1 and _are_all_that_came(waiting, len(silent), waits)
     blamed = silent if is_counted else blamed
-    what = waits[0].what if waits else "for others' data"
+    said = sorted(waits, key=lambda fact: -1 if fact.joined is None else fact.joined, reverse=True)  # the last count
+    what = said[0].what if said else "for others' data"
     told = ", ".join(map(str, sorted(waiting)))
     why = f"rank{'s' * (len(waiting) > 1)} {told} kept waiting {what}" if told else f"ranks kept waiting {what}"
-    if blamed and joined:
+    if is_counted and not any(fact.is_host for fact in waits):
+        why += f"; ranks {shortened(sorted(silent))} are the ones that did not come"
+    elif blamed and joined:
         why += f"; of {world or 'all'} ranks {min(blamed)} alone does not say that it joins or begins"
         waiting |= joined
     elif blamed == silent and gloo and not waits:
@@ -394,8 +415,16 @@ def _are_all_that_came(ranks: set[int], silent: int, waits: list[StoreWait]) -> 
 
     Who only says that it begins to join may not have come, nor has who could not reach the store.
     """
-    counts = {(fact.joined, fact.lacking) for fact in waits if fact.joined is not None and fact.lacking is not None}
-    return counts == {(len(ranks), silent)} and not any(fact.to for fact in waits)
+    return _last_counts(waits) == {(len(ranks), silent)} and not any(fact.to for fact in waits)
+
+
+def _last_counts(waits: list[StoreWait]) -> set[tuple[int, int]]:
+    """Return how many had come in the end, and how many had not, to each barrier of the store or to its start."""
+    last: dict[str, tuple[int, int]] = {}
+    for fact in waits:
+        if fact.joined is not None and fact.lacking is not None:
+            last[fact.key] = max(last.get(fact.key, (-1, 0)), (fact.joined, fact.lacking))
+    return set(last.values())
 
 
 def by_lost_peers(facts: list[Fact]) -> HangPosition | None:

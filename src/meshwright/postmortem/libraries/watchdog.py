@@ -20,6 +20,7 @@ from ..nouns.facts import (
 )
 from ..nouns.identities import OwnCallFailed, Spoke, WorldSize
 from ..nouns.names import spelled
+from ..nouns.where import Where
 from ..nouns.world import MOST_RANKS
 from ..text.lines import LogMessage
 from ..text.watchdog_words import global_rank, group_of
@@ -73,6 +74,7 @@ _STORE_GONE = re.compile(
 )
 _STORE_BARRIER = re.compile(
     r"store.based barrier on rank:? (?P<rank>\d+),? (?:.*?key:? (?P<key>[\w:/.-]+))?.*?world_size=(?P<world>\d+)"
+    r"(?:,? (?:worker_count|num_workers_joined)=(?P<joined>\d+))?"
 )
 _JOINS = re.compile(  # the last three before any group
     r"Added key: (?P<added>\S+) to store for rank: (?P<adds>\d{1,6})\b"
@@ -344,7 +346,7 @@ def _of_store(message: LogMessage) -> Iterator[Fact]:
     elif unique and _STORE_GONE.search(text) and message.rank in {None, int(unique[1])}:  # else it counts in a group
         yield PeerLost(rank=int(unique[1]), of=int(unique[2]), kind="killed", where=where)
     elif stored:
-        yield StoreWait(rank=int(stored["rank"]), key=stored["key"] or "", where=where)
+        yield _of_barrier(stored, where)
         yield WorldSize(ranks=int(stored["world"]), where=where)
     elif store or _CONNECTS.search(text):
         to = _ADDRESS.search(text) if not store else None
@@ -358,6 +360,19 @@ def _of_store(message: LogMessage) -> Iterator[Fact]:
         )
         if store and store.group(3):
             yield WorldSize(ranks=int(store.group(3)), where=where)
+
+
+def _of_barrier(stored: re.Match[str], where: Where) -> StoreWait:
+    """Return a rank's wait in a barrier of the store, with how many of the job's ranks came to it."""
+    joined, size = _number(stored["joined"]), int(stored["world"])
+    rank, key = int(stored["rank"]), stored["key"] or ""
+    if joined is None:
+        return StoreWait(rank=rank, key=key, where=where)
+    if joined > size:
+        what = f"in a barrier of the store, which counts {joined} of {size}: keys of an earlier run are left in it"
+        return StoreWait(rank=rank, key=key, what=what, where=where)
+    what = f"in a barrier of the store, to which {joined} of {size} came"
+    return StoreWait(rank=rank, key=key, what=what, joined=joined, lacking=size - joined, where=where)
 
 
 def _fingerprints(message: LogMessage) -> Iterator[Fingerprint]:
