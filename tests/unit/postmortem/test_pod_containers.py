@@ -95,3 +95,37 @@ def test_a_container_that_is_to_end_first_keeps_the_one_that_trains_from_its_sta
 
 def test_the_pod_that_was_killed_for_memory_is_told_by_its_name(tmp_path):
     assert "pod fit-worker-1" in judge(tmp_path, {"pod.txt": POD + TRAINS.format(KILLED)}).because
+
+
+OOM = (
+    "Mar  3 {} ip-10-9-8-7 kernel: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/kubepods.slice/p4,"
+    "task=python3,pid=771234,uid=0"
+)
+ENDED = [
+    "E0303 09:30:11.2 1 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1"
+    " (pid: 45) of binary: /usr/bin/python3",
+    *("train.py FAILED", "Root Cause (first observed failure):", "[0]:", "  time      : 2026-03-03_09:30:11"),
+    *("  host      : fit-worker-2", "  rank      : 5 (local_rank: 1)", "  exitcode  : -9 (pid: 45)"),
+]
+CLOSED = "[rank{}]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
+JOB = {"fit-worker-0.log": [CLOSED.format(rank) for rank in range(4)], "fit-worker-2.log": ENDED}
+
+
+@pytest.mark.parametrize("at", ["09:30:10", "01:30:09"], ids=["one clock", "another time zone"])
+def test_a_kernel_that_the_job_does_not_know_killed_whom_a_pods_launcher_saw_killed_then(at, tmp_path):
+    verdict = judge(tmp_path, {**JOB, "kern.log": [OOM.format(at)]})
+
+    assert (verdict.kind, verdict.rank) == ("host_memory", 5), str(verdict)
+    assert any("exitcode  : -9" in line.text for line in verdict.evidence)
+
+
+OTHERS = {
+    "killed at another time": [OOM.format("09:12:40")],
+    "a kernel that does not say when": [OOM.partition("kernel: ")[2]],
+    "not of a container": [OOM.format("09:30:10").replace("CONSTRAINT_MEMCG", "CONSTRAINT_NONE")],
+}
+
+
+@pytest.mark.parametrize("kernel", OTHERS.values(), ids=OTHERS)
+def test_what_a_kernel_killed_that_nothing_joins_to_a_pod_names_no_rank(kernel, tmp_path):
+    assert judge(tmp_path, {**JOB, "ip-10-9-8-7.kern.log": kernel}).rank is None

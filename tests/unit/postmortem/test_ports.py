@@ -123,3 +123,21 @@ def test_a_port_that_tells_of_its_fault_outweighs_the_silence_of_a_rank(event, k
     verdict = judge(tmp_path, lines)
 
     assert (verdict.kind, verdict.blamed) == (kind, blamed)
+
+
+SHORTED = [
+    "[88120.3] mlx5_core 0000:12:00.0: Port module event[error]: module 0, Cable error, Cable is shorted",
+    "[88120.4] mlx5_core 0000:12:00.0 ibs2: Link down",
+]
+
+
+def test_the_lines_in_which_the_port_of_the_broken_end_tells_of_its_fault_are_shown(tmp_path):
+    lost = LOST.replace("k1:41:91 [1]", "k2:45:99 [1]").replace("10.0.0.2", "10.0.0.1")
+    lines = [*JOB, uses(*PORTS), EVENT.format("mlx5_1"), lost]
+
+    verdict = judge(tmp_path, {"job.out": lines, "k2.dmesg": SHORTED})
+
+    assert (verdict.kind, verdict.rank) == ("network", 5), str(verdict)
+    assert verdict.because.startswith("InfiniBand event: port error of mlx5_1 on k2; ")
+    shown = [line.text for line in verdict.evidence]
+    assert all(any(told in text for text in shown) for told in ("port error", "Cable is shorted", "Link down"))

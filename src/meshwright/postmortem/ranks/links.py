@@ -3,12 +3,15 @@
 import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ..nouns.facts import Fact, Failure, LinkUp, PeerLost, PortDown, Timeout, of
 from ..nouns.identities import Adapters, HostAddress, PortErrors, PortName
 from ..nouns.where import Where
 from ..nouns.world import identities_of, names_of_addresses, short_host
 from .devices import NamedDevice, rank_of_device, ranks_of_port
 from .hosts import SWITCH_PORT, are_all, told_ranks_of
+from .owners import owners_of
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
 _GID = re.compile(r"\bremoteGids? ?(?P<gid>[0-9a-f:]*::?[0-9a-f:]+)")
@@ -88,6 +91,31 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     one_of_many = one_of_many or _is_one_as_elsewhere(host, own, facts)
     whole = () if one_of_many or (lost_here and not kernel) else told_ranks_of(host, facts)
     return () if are_all(whole, facts) else whole
+
+
+def ports_at_end(ends: Sequence[int], found: Sequence[Failure], facts: list[Fact]) -> list[Failure]:
+    """Return in what words the port of these ranks told of its own fault: NCCL's event of theirs, or their kernel's.
+
+    A kernel that counts from the start of its host says the same of a link that stayed down, and does not say when.
+    """
+    broken = [fault for fault in found if fault.kind == "network" and ends]
+    events = [fault for fault in broken if _OWN_PORT.search(fault.what) and set(owners_of(fault)) & set(ends)]
+    seen = _seen_down(broken, facts)
+    seen += [fault for fault in broken if fault not in seen and _stayed_down(fault, facts)]
+    kernel = [fault for fault in seen if set(ends) <= set(told_ranks_of(fault.host, facts))]
+    return [*(replace(fault, what=_with_port(fault)) for fault in events), *kernel]
+
+
+def _with_port(fault: Failure) -> str:
+    """Return the words of an event of NCCL's with the port that its line names, and its host."""
+    port = _DEVICE.search(fault.where.text)
+    return f"{fault.what} of {port[0]}{f' on {fault.host}' * bool(fault.host)}" if port else fault.what
+
+
+def _stayed_down(fault: Failure, facts: list[Fact]) -> bool:
+    """Whether a kernel that counts from the start of its host saw a link fail, and not come up again."""
+    is_up = any(up.down == fault.where for up in of(facts, LinkUp))
+    return fault.where.time_s is None and not is_up and bool(_KERNEL.search(fault.what))
 
 
 def _silent_peer(broken: Sequence[Failure], facts: list[Fact]) -> str:

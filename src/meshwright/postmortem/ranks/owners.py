@@ -14,7 +14,7 @@ from .devices import NamedDevice, counted_place, names_of_device, near, number_i
 from .hosts import ranks_by_number, ranks_of_host
 
 _WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
-_OF_A_CGROUP = "Memory cgroup out of memory"
+_OF_A_CGROUP = ("Memory cgroup out of memory", "constraint=CONSTRAINT_MEMCG")
 _LOADER_WORKER = re.compile(LOADER_WORKER)
 
 
@@ -205,6 +205,11 @@ def owners_of(fault: Failure) -> tuple[int, ...]:
     return (fault.rank,) if fault.rank is not None else fault.ranks
 
 
+def is_of_cgroup(fault: Failure) -> bool:
+    """Return whether a kernel killed a process for the memory of its group, as it does in containers."""
+    return any(form in fault.where.text for form in _OF_A_CGROUP)
+
+
 def can_be_of(fault: Failure, rank: int, facts: list[Fact]) -> bool:
     """Return whether nothing that is known of a rank speaks against its being the one that a fault befell."""
     known = [identity for identity in identities_of(facts) if identity.rank == rank]
@@ -217,7 +222,7 @@ def can_be_of(fault: Failure, rank: int, facts: list[Fact]) -> bool:
     if pod and (rank not in pod or pod & {wait.rank for wait in waits}):
         return False  # a pod of which one rank lived to complain did not end before
     # the kernel's number of a process in a container is not its own there
-    by_pid = fault.pid is not None and not fault.bus_id and _OF_A_CGROUP not in fault.where.text
+    by_pid = fault.pid is not None and not fault.bus_id and not is_of_cgroup(fault)
     if by_pid and any(i.pid is not None and i.pid != fault.pid for i in known):
         return False
     if fault.kind == "exception" and _made_steps_after(fault, rank, facts):

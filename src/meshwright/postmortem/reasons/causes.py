@@ -21,7 +21,7 @@ from ..nouns.facts import (
     of,
 )
 from ..nouns.identities import AgentEnded, RankIdentity, TimeUp
-from ..nouns.names import BY_REQUEST, NO_LONGER_HEARD, same_bus
+from ..nouns.names import BY_REQUEST, same_bus
 from ..nouns.next_steps import says_how
 from ..nouns.position import HangPosition
 from ..nouns.verdict import Kind
@@ -32,10 +32,11 @@ from ..ranks.devices import is_of_no_rank
 from ..ranks.exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from ..ranks.hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from ..ranks.jobs_of_pods import is_of_other_job
-from ..ranks.links import at_broken_end, ports_of_switches, untold_port, was_over
+from ..ranks.links import at_broken_end, ports_at_end, ports_of_switches, untold_port, was_over
 from ..ranks.owners import can_be_of, leads_to, owners_of, with_rank, with_said_again
 from ..ranks.unmade import without_unmade
 from ..tools.gpu_memory_errors import COUNTED
+from .kills import is_near, killed_for_memory
 from .traps import with_traps
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
@@ -43,6 +44,7 @@ ORDER: tuple[Kind, ...] = (
     *("device", "host_memory", "device_memory", "exception", "killed", "data", "host", "absent", "network"),
 )
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
+_LATE_S = 900.0  # after which a node that is gone is known to be, and links that broke are no sign of it
 _LOG_S = 86400.0  # of a kernel's log, before its last fault
 _ZONES_S = 15 * 3600.0  # by which the clocks of a job and of a kernel may differ
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
@@ -116,6 +118,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     begun_s, steps = _begun_s(facts), of(facts, Stepped)
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, begun_s, steps)]
     found = [fault for fault in found if _can_be_first(fault, waiting, waited) and not _is_of_limit(fault, facts)]
+    found = [fault for fault in found if not _ended_the_broken(fault, facts)]
     found = _without_unowned(_of_who_is_missing(found, position, waited), position, facts)
     if not found:
         return None
@@ -126,7 +129,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     ranks = () if is_link else tuple(sorted({rank for fault in alike for rank in owners_of(fault)}))
     everyone = len(ranks) > 1
     if first.kind == "host_memory" and not ranks:
-        ranks = _killed(found, first, of(facts, Exit))
+        ranks = killed_for_memory(found, first, facts)
     if first.kind == "device" and not ranks and not timeouts and not is_link:
         ranks = _aborted(of(facts, Exit), first)
     if first.kind in {"device", "data"} and not ranks and first.host and not is_link:
@@ -141,18 +144,17 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     ports = [port.where for port in of(facts, PortDown)] if ends else []
     port = untold_port(found, facts) if first.kind == "network" and not ends else ""
     switches = ports_of_switches(found, facts) if first.kind == "network" and not ends else []
-    at_end = [f.where for f in found if f.kind == "network" and ends and told_ranks_of(f.host, facts) == ends]
+    own_ports = ports_at_end(ends, found, facts)
+    at_end = [f for f in found if f.kind == "network" and ends and told_ranks_of(f.host, facts) == ends]
     faults = [*alike, *_same_rank(found, first, ranks)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
     what = f"{told.what}, on {on}" if everyone and on not in told.what else told.what
     return Cause(
         kind=kind,
-        what=f"{switches[0].what}; {what}" if switches and told not in switches else what,
+        what="; ".join(dict.fromkeys([*(port.what for port in (own_ports or switches)[:1]), what])),
         ranks=ends if kind == "network" else () if everyone and are_all(ranks, facts) else ranks,
         lines=tuple(
-            dict.fromkeys(
-                (*ports, *at_end, *(port.where for port in switches), *(fault.where for fault in faults), *joins)
-            )
+            dict.fromkeys((*ports, *(fault.where for fault in (*own_ports, *at_end, *switches, *faults)), *joins))
         ),
         first=first,
         is_general=first.is_general or everyone or bool(switches),
@@ -222,37 +224,6 @@ def _held_on(host: str, found: Sequence[Failure]) -> tuple[int, ...]:
     return tuple(sorted({rank for fault in here for rank in owners_of(fault)}))
 
 
-def _killed(found: Sequence[Failure], first: Failure, exits: Sequence[Exit]) -> tuple[int, ...]:
-    """Return the one rank that a launcher saw killed where memory ran out, or of which JAX's coordinator heard no more.
-
-    SLURM says in one line what, in another whom; the kernel's number of a process in a container is not its own there.
-    Or the one whose loader lost a worker: it says "unexpectedly" of a worker that could not tell why.
-    """
-    killed = [fault for fault in found if fault.kind == "killed" and owners_of(fault)]
-    killed = killed or [fault for fault in found if _lost_a_worker(fault) and owners_of(fault)]
-    if first.pid is not None:
-        killed = [fault for fault in killed if _by_kill(fault) and _is_near(fault, first)]
-    ranks = {rank for fault in killed for rank in owners_of(fault)}
-    if not ranks and first.pid is not None:  # a pod's launcher does not know its node by name
-        ended = [end for end in exits if signal_of(end.code) == KILL and end.rank is not None]
-        ranks = {end.rank for end in ended if end.rank is not None and end.pid == first.pid}
-    return tuple(ranks) if len(ranks) == 1 else ()
-
-
-def _by_kill(fault: Failure) -> bool:
-    """Whether a process may have ended by SIGKILL."""
-    return SIGNALS[KILL] in fault.what or fault.what.startswith(NO_LONGER_HEARD) or _lost_a_worker(fault)
-
-
-def _lost_a_worker(fault: Failure) -> bool:
-    return fault.kind == "data" and "exited unexpectedly" in fault.where.text
-
-
-def _is_near(fault: Failure, other: Failure) -> bool:
-    """Whether two faults may be of one host; a pod's name is none."""
-    return not fault.host or not other.host or may_be_same_host(fault.host, other.host)
-
-
 def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
     """Whether a fault befell another job, or a host without a rank of this one, where the host of each is known."""
     if fault.host and fault.what.startswith("SLURM: node "):  # its controller's log is that of all jobs
@@ -296,7 +267,7 @@ def _with_full_memory(found: Sequence[Failure]) -> list[Failure]:
     return [
         replace(fault, follows=False)
         if fault.kind == "host_memory"
-        and any(_is_near(end, fault) and owners_of(end) in {(), owners_of(fault)} for end in killed)
+        and any(is_near(end, fault) and owners_of(end) in {(), owners_of(fault)} for end in killed)
         else fault
         for fault in found
     ]
@@ -440,6 +411,14 @@ def _is_of_limit(fault: Failure, facts: list[Fact]) -> bool:
     if fault.kind not in _BY_LIMIT or fault.is_general:
         return False
     return any(end.where.before(fault.where) for end in of(facts, TimeUp))
+
+
+def _ended_the_broken(fault: Failure, facts: list[Fact]) -> bool:
+    """Whether a job was ended from outside long after ranks had lost their peers, by the clock."""
+    if fault.kind != "killed" or not fault.is_general or fault.where.time_s is None:
+        return False
+    lost_s = [f.where.time_s for f in of(facts, PeerLost) if f.where.is_utc == fault.where.is_utc and f.where.time_s]
+    return bool(lost_s) and fault.where.time_s - min(lost_s) > _LATE_S
 
 
 def is_ordered(fault: Failure, waited: Sequence[Where]) -> bool:
