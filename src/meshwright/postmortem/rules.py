@@ -6,6 +6,7 @@ import msgspec
 
 from .case import Case, verdict_in_call
 from .first_fault import first_fault
+from .heartbeats import host_call
 from .libraries.slowdowns import by_slowdown
 from .lost_numbers import after_lost_numbers, lost_numbers
 from .naming import named
@@ -14,8 +15,8 @@ from .nouns.facts import (
     Busy,
     CodeFrame,
     Exit,
+    Fact,
     Failure,
-    Heartbeat,
     PeerLost,
     Shortened,
     StackTrace,
@@ -30,7 +31,7 @@ from .nouns.next_steps import NEXT
 from .nouns.paces import OutlivedWait
 from .nouns.verdict import Kind, Verdict
 from .nouns.where import Where
-from .nouns.world import ranks_of_job, ranks_seen
+from .nouns.world import ranks_of_job
 from .positions.own_ways import by_own_way
 from .positions.stack_positions import by_stacks, with_left
 from .positions.stands import WAITS, stand_of
@@ -145,29 +146,6 @@ def _stands_elsewhere(case: Case) -> Verdict | None:
     return None
 
 
-def _heartbeat(case: Case) -> Verdict | None:
-    beats = of(case.facts, Heartbeat)
-    ranks = {fact.rank for fact in beats if fact.rank is not None}
-    position = case.position
-    if not beats:
-        return None
-    lines = tuple(fact.where for fact in beats)
-    because = "the watchdog of a rank stood still: a call into the driver or NCCL does not return on its host"
-    if position is not None and position.blamed:
-        both = ranks & set(position.blamed)
-        return (
-            verdict_in_call("host", because, position=position, lines=lines, ranks=tuple(sorted(both)))
-            if both
-            else None
-        )
-    if position is not None and position.certain and ranks <= set(position.waiting):
-        return None
-    alone = len(ranks) == 1 and len(ranks_seen(case.facts)) > 1
-    return verdict_in_call(
-        "host", because, position=position, lines=lines, ranks=tuple(ranks) if alone else (), unknown=not alone
-    )
-
-
 def _calls(kinds: set[str]) -> Callable[[Case], Verdict | None]:
     def apply(case: Case) -> Verdict | None:
         position = case.position
@@ -236,11 +214,11 @@ def _ended_from_outside(case: Case) -> Verdict | None:
     if position is None or position.certain:
         return None
     broken = [fact.where for fact in of(case.facts, PeerLost)]
-    if not broken or position.operation or position.waiting or of(case.facts, Timeout):
+    if not broken or position.waiting or of(case.facts, Timeout):
         return None
     for notice in all_least_evidence(case.facts):
         if notice.is_general and all(notice.where.before(line) for line in broken):
-            return verdict_in_call("killed", notice.what, position=None, lines=(notice.where, *broken))
+            return verdict_in_call("killed", notice.what, position=position, lines=(notice.where,), missing=())
     return None
 
 
@@ -330,7 +308,7 @@ def _good_end(case: Case) -> Verdict | None:
         return None
     because = "the job came to its end, by its exit code of 0, its launcher or its scheduler"
     because = because if exited else "its log says that the training came to its end"
-    outlived = {one.what: one.where for one in reversed(of(case.facts, OutlivedWait))}
+    outlived = _outlived(case.facts)
     lines = in_time([*outlived.values(), *(exited or [fact.where for fact in ends])])
     return Verdict(
         kind="none",
@@ -340,6 +318,11 @@ def _good_end(case: Case) -> Verdict | None:
         evidence=lines,
         next=() if exited else NEXT["none"][:1],
     )
+
+
+def _outlived(facts: list[Fact]) -> dict[str, Where]:
+    """Return the time-outs that the job outlived, each with its first line."""
+    return {one.what: one.where for one in reversed(of(facts, OutlivedWait))}
 
 
 def _over(outlived: Mapping[str, Where]) -> str:
@@ -360,12 +343,14 @@ def _nothing(case: Case) -> Verdict:
     if of(case.facts, Shortened):
         missing.append("the lines of each rank by themselves: some are folded into one")
     steps = [fact.where for fact in of(case.facts, Stepped)]
+    outlived = _outlived(case.facts)
+    because = "no time-out, no error, no open call and no stack that stands apart"
     return Verdict(
         kind="none",
         rank=None,
         unknown=True,
-        because=f"no time-out, no error, no open call and no stack that stands apart{_STEPS if steps else ''}",
-        evidence=in_time(steps),
+        because=f"{_over(outlived) if outlived else because}{_STEPS if steps else ''}",
+        evidence=in_time([*outlived.values(), *steps]),
         missing=tuple(missing),
         next=NEXT["none"],
     )
@@ -412,7 +397,7 @@ RULES = (
     Rule(
         name="host-call",
         reason="c10d's heartbeat tells a watchdog that stands still, which a host call does, from one that waits.",
-        apply=_heartbeat,
+        apply=host_call,
     ),
     Rule(
         name="missing-rank",

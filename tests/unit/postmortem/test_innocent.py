@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import answer, judge, out_of_memory, raised, timed_out, told
+from .made import answer, judge, out_of_memory, raised, stood_still, timed_out, told
 
 STEPS = [f"2026-11-20 10:05:{n:02},120 INFO step {n} loss 2.{n}" for n in range(12)]
 NOISE = [
@@ -237,3 +237,25 @@ def test_a_name_that_a_screen_wrote_over_is_no_other_operation(tmp_path):
     verdict = judge(tmp_path, lines)
 
     assert (verdict.kind, verdict.blamed, verdict.collective) == ("absent", (), "all_gather")
+
+
+STILL = stood_still(2, 2).replace("F1120 10:28:00", "F1120 {}")
+WAIT = [timed_out(rank, 7) for rank in (0, 1, 3)]
+
+
+def stood(rank, at):
+    return STILL.format(at).replace("rank2]", f"rank{rank}]").replace("Rank 2]", f"Rank {rank}]")
+
+
+def test_a_watchdog_that_stood_still_long_before_those_of_the_others_tells_of_its_host(tmp_path):
+    lines = [stood(2, "10:01:00"), *WAIT, *(stood(rank, "10:28:00") for rank in (0, 1, 3))]
+
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.rank) == ("host", 2)
+
+
+def test_watchdogs_of_all_ranks_that_stand_still_at_the_end_tell_of_no_host(tmp_path):
+    verdict = judge(tmp_path, [*WAIT, *(stood(rank, "10:28:00") for rank in range(4))])
+
+    assert (verdict.kind, verdict.rank) == ("absent", 2)

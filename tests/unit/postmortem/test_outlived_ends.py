@@ -184,3 +184,22 @@ def test_a_gpus_error_in_a_kernels_log_is_no_fault_of_a_training_that_came_to_it
 
     assert judge(tmp_path, files).kind == "none"
     assert judge(tmp_path, {**files, "job.log": steps}).kind == "device"
+
+
+AGAIN = [
+    *(f"step {n} loss 2.{n}" for n in range(30, 60)),
+    "E1120 10:20:58.1 41 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: 0"
+    " (pid: 51) of binary: /usr/bin/python3",
+    "I1120 10:20:58.2 41 torch/distributed/elastic/agent/server/api.py:908] [default] Worker group FAILED. 2/3"
+    " attempts left; will restart worker group",
+]
+
+
+def test_ranks_that_a_launcher_started_anew_and_that_train_on_did_not_end(tmp_path):
+    steps = [f"step {n} loss 2.{n}" for n in range(40, 80)]
+
+    assert told(judge(tmp_path, [*AGAIN, *steps]), wanted := answer("none", unknown=True)) == wanted
+
+
+def test_ranks_that_were_started_anew_and_come_no_further_than_before_may_have_ended(tmp_path):
+    assert judge(tmp_path, [*AGAIN, *(f"step {n} loss 2.{n}" for n in range(30, 60))]).kind != "none"

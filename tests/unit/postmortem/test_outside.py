@@ -214,3 +214,24 @@ def test_the_first_rank_is_missing_from_a_monitored_barrier_where_all_others_wai
     ranks, more, wanted = FIRST_RANKS[case]
     lines = ["" if "_" in more else "world_size=4", *(line for rank in ranks for line in came(rank)), *more]
     assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+BROKE = (
+    "[rank{}]:[E1120 {}.5 ProcessGroupNCCL.cpp:542] [Rank {}] Collective WorkNCCL(SeqNum=41, OpType=ALLREDUCE,"
+    " NumelIn=9, NumelOut=9, Timeout(ms)=600000) raised the following async exception: NCCL error: remote process"
+    " exited or there was a network error, NCCL version 2.21.5"
+)
+
+
+@pytest.mark.parametrize("why", WHYS)
+def test_calls_that_break_after_a_job_was_cancelled_are_nobodys_fault(why, tmp_path):
+    verdict = judge(tmp_path, [ENDED.format(why), *(BROKE.format(rank, "11:16:07", rank) for rank in (1, 4))])
+
+    assert told(verdict, wanted := answer("killed", seq=41)) == wanted
+
+
+@pytest.mark.parametrize("why", WHYS)
+def test_a_job_that_was_cancelled_long_after_its_calls_broke_does_not_explain_them(why, tmp_path):
+    verdict = judge(tmp_path, [*(BROKE.format(rank, "10:16:07", rank) for rank in (1, 4)), ENDED.format(why)])
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("network", None, True), str(verdict)

@@ -117,10 +117,29 @@ def _names(timeouts: list[Timeout], counts: list[GroupProgress]) -> dict[int, Gr
     likes = {(fact.operation, fact.seq): name for fact in timeouts if (name := found[id(fact)]) != UNKNOWN}
     told = {count.group for count in counts if count.group} | set(found.values()) - {UNKNOWN}
     only = next(iter(told)) if len(told) == 1 and all(name.is_default for name in told) else UNKNOWN
+    likes |= _by_places([fact for fact in timeouts if likes.get((fact.operation, fact.seq), only) == UNKNOWN])
     return {
         id(fact): likes.get((fact.operation, fact.seq), only) if found[id(fact)] == UNKNOWN else found[id(fact)]
         for fact in timeouts
     }
+
+
+def _by_places(timeouts: Sequence[Timeout]) -> dict[tuple[str, int | None], GroupName]:
+    """Return a group for each call of time-outs of no group, where they are of several: two ranks have one place.
+
+    Not where two ranks have one place in one call: it is then that of several groups.
+    """
+    calls: dict[tuple[str, int | None], dict[int, int]] = defaultdict(dict)
+    ranks: dict[int, set[int]] = defaultdict(set)
+    for fact in timeouts:
+        if fact.rank is None or fact.group_rank is None or fact.counted_in_group:
+            return {}
+        ranks[fact.group_rank].add(fact.rank)
+        if calls[fact.operation, fact.seq].setdefault(fact.group_rank, fact.rank) != fact.rank:
+            return {}
+    if all(len(own) == 1 for own in ranks.values()):
+        return {}
+    return {call: GroupName("", f"of rank {min(own.values())}") for call, own in calls.items()}
 
 
 def _fits(count: GroupProgress, seq: int) -> bool:

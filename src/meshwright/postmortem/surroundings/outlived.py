@@ -22,7 +22,7 @@ from ..nouns.facts import (
     TrainingEnded,
 )
 from ..nouns.paces import OutlivedWait
-from ..text.lines import LogMessage
+from ..text.lines import RESTART, LogMessage
 from ..text.steps import MANY_STEPS, is_step
 
 STEP = re.compile(
@@ -72,7 +72,7 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     waits = [fact.where.line for fact in facts if isinstance(fact, _WAITS)]
     over = _last_outlived(waits, messages)
     ends = [f.where.line for f in facts if isinstance(f, Exit) or (isinstance(f, Failure) and not f.is_general)]
-    ended = _last_outlived(ends, messages, by_clock=True)
+    ended = max(_last_outlived(ends, messages, by_clock=True), _last_restart_outlived(ends, messages))
     caught = _last_outlived([f.where.line for f in facts if _may_be_caught(f)], messages)
     last = max((f.where.line for f in facts if isinstance(f, Failure) and f.kind == "device_memory"), default=0)
     broken = max((fact.where.line for fact in facts if isinstance(fact, _BREAKS)), default=0)
@@ -213,6 +213,15 @@ def _last_outlived(waits: Sequence[int], messages: Sequence[LogMessage], *, by_c
         if len(numbers) >= _FOR_LONG:
             return line
     return 0
+
+
+def _last_restart_outlived(ends: Sequence[int], messages: Sequence[LogMessage]) -> int:
+    """Return the line of the last word of a launcher that it starts the ranks anew, after which many steps more came.
+
+    It waits until its processes are gone: no step behind it was left in a buffer. 0 where nothing ended or came.
+    """
+    again = [message.where.line for message in messages if ends and RESTART.search(message.text)]
+    return _last_outlived(again, messages)
 
 
 def _times_before(messages: Sequence[LogMessage]) -> dict[int, float]:

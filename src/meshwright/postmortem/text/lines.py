@@ -87,7 +87,7 @@ _GLUED = re.compile(  # at a bracket
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
 _SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
-_RESTART = re.compile(
+RESTART = re.compile(
     r"Restarting worker group|Worker group (?:FAILED|UNHEALTHY)\b.*will restart|will restart worker group"
 )
 _COUNT = re.compile(r"restart[ _]count[ =:]+(\d{1,4})", re.IGNORECASE)
@@ -223,7 +223,7 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
                 message = replace(message, host=hosts[number], where=where)
             if lines:
                 message = replace(message, where=replace(message.where, shown=lines[number]))
-            if hint.attempt is None and _RESTART.search(message.text):
+            if hint.attempt is None and RESTART.search(message.text):
                 attempt = _next_attempt(message.text, attempt)
             yield message
 
