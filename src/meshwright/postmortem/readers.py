@@ -69,6 +69,7 @@ from .tools import (
     gpu_use,
     imex_domains,
     interface_counters,
+    interrupts,
     memory_tables,
     npu_health,
     npu_ports,
@@ -123,5 +124,6 @@ READERS = (
         reruns,
         gloo_addresses,
         not_finite,
+        interrupts,
     ),
 )

@@ -431,6 +431,7 @@ class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
     local_rank: int | None = None
     device: int | None = None
     is_native: bool = False  # by a debugger that shows no function of Python
+    is_momentary: bool = False  # of a job that a person interrupted, who may not have waited for it
 
 
 class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from .transfers import (
 )
 
 _OTHER_WAY = "which of them took another way: the calls that each made before (flight records of all ranks)"
+_TWICE = "whether they stand still: `py-spy dump` of every process, twice, while it hangs"
 _LEAST_TOGETHER = 3  # processes in one line
 _FEW_LINES = 4  # behind a collective, in which its result is read
 _OF_SEVERAL = re.compile(  # a part of a function's name, after what it does with the other ranks
@@ -38,6 +39,9 @@ def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition |
     told = [stack for stack, stand in zip(stacks, stands, strict=True) if stand.kind != "unknown"]
     unclear = {stand.rank for stand in stands if stand.kind == "unknown"}
     found = _by_told(told, world=world, unclear=unclear)
+    if found is not None and any(stack.is_momentary for stack in stacks):
+        why = f"as a person interrupted them, {found.why}; whether they stood so for long is not told"
+        found = msgspec.structs.replace(found, blamed=(), certain=False, why=why, missing=(_TWICE,))
     if found is None or not untold:
         return found
     missing = tuple(f"the frames of Python of {name} (py-spy)" for name in untold)

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 
 STAMP = r"\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_C10D_TIME = re.compile(r"(?:\[|^)[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
+_C10D_TIME = re.compile(r"(?:\[|^|\^C)[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
 _ISO_TIME = re.compile(r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[T_ -](?P<clock>\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _SLASHED_TIME = re.compile(
     r"\b(?P<month>0[1-9]|1[0-2])/(?P<day>\d\d)/\d{4},? (?P<clock>\d\d:\d\d:\d\d)"
