@@ -1,4 +1,4 @@
-"""Whom the kernel killed where memory ran out: the one rank that a launcher saw killed then."""
+"""Kills for memory: the one rank that a launcher saw end as a kernel killed a process."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Where ranks stood when a person interrupted them: each prints the traceback of its KeyboardInterrupt."""
+"""Tracebacks of ranks that a person interrupted: where each stood as its KeyboardInterrupt came."""
 
 import re
 from collections.abc import Iterator, Sequence
