@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import failed_at, judge, timed_out
+from .made import WORLD, failed_at, judge, signalled, timed_out
 
 XID = "Xid (PCI:0000:ab:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -309,3 +309,11 @@ def test_a_machine_that_a_cloud_took_back_is_of_the_task_that_the_coordinator_lo
     verdict = judge(tmp_path, logs)
 
     assert (verdict.kind, verdict.blamed) == ("killed", blamed)
+
+
+def test_a_call_that_one_rank_only_counts_is_told_by_the_others_that_name_it(tmp_path):
+    lines = [*(line for rank in (0, 1, 2) for line in (timed_out(rank, 5), failed_at(rank, WORLD, 5, 5, 4)))]
+
+    verdict = judge(tmp_path, [*lines, signalled(3, WORLD, 5, 4)])
+
+    assert (verdict.kind, verdict.collective, verdict.seq) == ("stuck", "all_reduce", 5)

@@ -373,6 +373,7 @@ def _records_of(ranks: Iterable[int]) -> tuple[str, ...]:
 def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> HangPosition:
     first = min(waits, key=lambda wait: wait.call.created_ns)
     same = [wait for wait in waits if wait.group == first.group]
+    first = next((wait for wait in same if wait.call.operation and wait.call.seq == first.call.seq), first)
     missing = tuple(f"the flight record of rank {rank} (it could not be read)" for rank in sorted(excused))
     why = f"all have come to {first.call} and none gets out of it"
     if excused:
