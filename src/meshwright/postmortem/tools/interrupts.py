@@ -7,7 +7,7 @@ from itertools import pairwise
 from ..nouns.facts import Frame, StackTrace
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, is_step
-from .stacks import HELPER
+from .stacks import SERVES_A_RANK
 
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r"^\s{2,}File \"(?P<file>[^\"]+)\", line (?P<line>\d{1,9}), in (?P<function>\S+)")
@@ -65,6 +65,6 @@ def _stood_for_long(messages: Sequence[LogMessage]) -> bool:
 def _stack(rank: int, own: Sequence[tuple[Frame, LogMessage]], *, is_momentary: bool) -> StackTrace | None:
     """Return the stack of the main thread, None of a child or of a thread."""
     frames = tuple(frame for frame, _ in reversed(own))
-    if frames[-1].function != "<module>" or any(HELPER.search(f"{one.file}:{one.function}") for one in frames):
+    if frames[-1].function != "<module>" or any(SERVES_A_RANK.search(f"{one.file}:{one.function}") for one in frames):
         return None
     return StackTrace(rank=rank, frames=frames, where=own[-1][1].where, is_momentary=is_momentary)

@@ -62,7 +62,7 @@ _ITS_PEER = re.compile(r"\b(?:peer|src|dst)=(?P<peer>\d{1,6})\b")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
 _FOREIGN = re.compile(r"$|Dummy-\d+$")  # a thread that C++ began: nameless until Python is asked for it
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
-HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
+SERVES_A_RANK = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
     r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent/|multiprocessing/(?!errors/|api\.py:_wrap$))|run\.py:)"
     r"|torch/_inductor/compile_worker/|multiprocessing/(?:resource_tracker|forkserver|managers|pool)\.py:"
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
@@ -372,7 +372,7 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
     main = mains[0] if mains else filled[-1]
     main = _thread_joined(main, filled) or main
     frames = main.frames
-    if any(HELPER.search(f"{frame.file}:{frame.function}") for frame in frames):
+    if any(SERVES_A_RANK.search(f"{frame.file}:{frame.function}") for frame in frames):
         return
     if _BACKWARD.search(f"{main.frames[0].file} {main.frames[0].function}"):
         # autograd runs hooks on threads of its own, which no threading module began; the main one only waits for them
