@@ -12,7 +12,7 @@ from ...cluster.graph import Cluster, NodeGroup
 from ...hardware import Catalogue
 from ...hardware.arithmetic import USUAL_SHARE
 from .explain import attainable_bytes_per_s
-from .named_link import RDMA, RDMA_SHARE, named_link
+from .named_link import RDMA, RDMA_SHARE, NamedLink, named_link
 from .yardstick import TableLinks, links_of_card
 
 
@@ -50,7 +50,9 @@ def links_of_nodes(catalogue: Catalogue, nodes: NodeGroup) -> TableLinks:
     if nodes.nics and nic:
         changes |= {"nics": nodes.nics, "nics_said": True}
         reached = nic * (RDMA_SHARE if nodes.nic_kind in RDMA else USUAL_SHARE)
-        changes |= {"nic_bytes_per_s": reached, "nic_name": f"{nodes.nic_kind} {8 * nic / 1e9:g} Gb/s"}
+        kind = nodes.nic_kind
+        title = f"{kind} {8 * nic / 1e9:g} Gb/s"
+        changes |= {"nic": NamedLink(title=title, rate_bytes_per_s=nic, attainable_bytes_per_s=reached, family=kind)}
     return replace(machine, **changes)
 
 

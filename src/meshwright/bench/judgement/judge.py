@@ -10,26 +10,15 @@ from ...units import counted, format_bytes, format_rate
 from ..reading.identify import MOST_RANKS
 from ..reading.tables import BETWEEN_TWO, ReadTable
 from ..table import COUNTED, Row
-from .ethernet import port_of_goodput
 from .messages import judge_messages
-from .named_link import (
-    ABOVE_USUAL,
-    BEYOND_RATE,
-    GOOD,
-    IS_USUAL,
-    SLOW_HOST_LINK,
-    SLOW_NETWORK,
-    SLOW_SOCKETS,
-    NamedLink,
-    named_link,
-)
+from .named_link import ABOVE_USUAL, BEYOND_RATE, GOOD, IS_USUAL, OWN_LINKS, named_link
+from .rates import rates_verdict
 from .settings import explained, keeps_off_nics, leaves_the_rack
-from .shapes import collapse, collapse_of_rates, decline, dip, kinds_of_pairs, pair_faults, slowest_pair
+from .shapes import collapse, decline, dip
 from .verdict import TableVerdict
-from .yardstick import Attainable, TableLinks, attainable, link_of_devices, other_gpus, table_links
+from .yardstick import Attainable, TableLinks, attainable, other_gpus, table_links
 
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
-MESSAGE_S = 3e-6  # a message's own time on a sound network, with which short ones cannot fill a link
 LARGE = 64 * 2**20  # below this no collective fills its links
 # what a collective must take at the links' rate to hide its start, which a faster link does not shorten: then they are
 # full. A gather's ring takes as many steps as there are ranks. Until then the rate grows at least like the power 2/3 of
@@ -38,8 +27,12 @@ LARGE = 64 * 2**20  # below this no collective fills its links
 FULL_S = {"all_reduce": 4e-3, "broadcast": 4e-3, "reduce": 4e-3, "all_to_all": 0.7e-3}
 FULL_OF_A_RANK_S = {"all_gather": 0.15e-3, "reduce_scatter": 0.15e-3}
 FULL_OF_A_PEER = 2**20  # bytes of an all-to-all, a gather, a scatter
-OWN_LINKS = "not all links or channels in use, other jobs, or peer access off (topo)"
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
+EFA_TRAP = (
+    "an old aws-ofi-nccl or NCCL, no GPUDirect RDMA (FI_EFA_USE_DEVICE_RDMA=1), not all EFA interfaces in use, or "
+    "hosts of no common placement group"
+)
+SHOWN_SIZES = 4  # with wrong results, that a verdict names
 
 
 def judge(
@@ -68,11 +61,11 @@ def _judge(
     if table.wrong:
         return TableVerdict(
             ok=False,
-            reason=f"results are wrong ({table.wrong} out of bounds): the data is damaged on its way, or the test "
-            "itself is at fault",
+            reason=f"results are wrong ({table.wrong} out of bounds{_wrong_sizes(table.rows)}): the data is damaged on "
+            "its way, or the test itself is at fault",
         )
     if table.rates:
-        return _rates_verdict(catalogue, tables, index, link)
+        return rates_verdict(catalogue, tables, index, link)
     if table.alone:
         several = table.alone > 1 or (table.ranks or 1) > 1  # a single process with a single GPU may be what was wanted
         return TableVerdict(ok=False if several else None, reason=_alone(table))
@@ -108,6 +101,13 @@ def _judge(
         ]
         return _alike(of_ends, ends) or TableVerdict(ok=None, reason=_unknown(table, machine))
     return _held_against(table, rows, machine, known)
+
+
+def _wrong_sizes(rows: Sequence[Row]) -> str:
+    """Return at which sizes results were wrong, in words, "" where the rows do not tell."""
+    sizes = [format_bytes(row.bytes) for row in sorted(rows, key=lambda row: row.bytes) if row.wrong]
+    more = f" and {counted(len(sizes) - SHOWN_SIZES, 'other size')}" if len(sizes) > SHOWN_SIZES else ""
+    return f", at {', '.join(sizes[:SHOWN_SIZES])}{more}" if sizes else ""
 
 
 def _with_ranks(tables: Sequence[ReadTable], index: int, ranks: int) -> list[ReadTable]:
@@ -187,12 +187,13 @@ def _expected(known: Attainable, rows: Sequence[Row]) -> float:
 def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, known: Attainable) -> TableVerdict:
     best = max(rows, key=lambda row: row.busbw_bytes_per_s)
     rate, expected = best.busbw_bytes_per_s, _expected(known, rows)
-    against = (
-        f"{format_rate(rate)} of the {format_rate(expected)} that NCCL reaches{known.at_most(expected)} ({known.of})"
-    )
+    against = f"{format_rate(rate)} of the {format_rate(expected)} that NCCL reaches{known.at_most(expected)}"
+    against += f" ({known.of_links})"
     against = f"{format_rate(rate)} on {known.of}" if known.in_slots else against
-    said = f"; assumed {machine.assumed}: --nics and --link say otherwise" if machine.assumed and known.crosses else ""
-    if rate > BEYOND * known.most_bytes_per_s:
+    by_text = ", which the text names" if machine.is_named else ""
+    said = f"; assumed {machine.assumed}{by_text}: --nics and --link say otherwise" if machine.assumed else ""
+    said = said if known.crosses else ""
+    if rate > max(BEYOND * known.most_bytes_per_s, BEYOND_RATE * known.limit_bytes_per_s):
         beyond = f"{against}: more than these carry, so it ran over others; --node, --link and --nics say over which"
         return TableVerdict(ok=None, reason=beyond + said, expected_bytes_per_s=expected)
     if known.unclear and BEYOND * known.unclear[0] < rate < GOOD * known.unclear[1]:
@@ -229,7 +230,7 @@ def _as_other_nics(rate: float, machine: TableLinks, known: Attainable) -> str:
     """Return which fewer or slower NICs than were assumed carry a rate, and what to say, "" where none would."""
     if not known.crosses or not known.needs_nics:
         return ""
-    half, one = known.least_bytes_per_s / 2, machine.nic_bytes_per_s
+    half, one = known.least_bytes_per_s / 2, machine.nic.attainable_bytes_per_s if machine.nic else None
     if known.nics == 1 and GOOD * half <= rate <= BEYOND * half:
         return "a NIC of half that rate carries: which is it?"
     if one and rate >= GOOD * one:
@@ -267,11 +268,17 @@ def _good(table: ReadTable, rate: float, known: Attainable, against: str, expect
     if known.crosses and rate > ABOVE_USUAL * known.least_bytes_per_s:
         trees = table.nodes == 2 and table.collective == "all_reduce"
         is_above = rate > ABOVE_USUAL * expected
-        above = IS_USUAL if is_above else f"above the {format_rate(known.least_bytes_per_s)} of a ring"
+        above = (
+            f"{IS_USUAL}{known.share_of_limit(rate)}"
+            if is_above
+            else (f"above the {format_rate(known.least_bytes_per_s)} of a ring")
+        )
         fewer = "; between two nodes trees send less over them than rings" if trees else ""
         return f"{against}: {above}{_by_switches(table) or fewer}"
     if known.in_slots:
-        return against
+        return f"{against}; NCCL's log shows {table.path.words}" if table.path.shared_memory else against
+    if not known.crosses and known.link_bytes_per_s < rate and known.least_bytes_per_s < known.most_bytes_per_s:
+        return f"{against}: above the links' own rate, for the switch adds up (NVLS) and each byte crosses a link once"
     if not known.crosses and known.most_bytes_per_s > known.least_bytes_per_s and rate < GOOD * known.most_bytes_per_s:
         return f"{against}: what a ring reaches; the switch's own sum (NVLS) would reach more"
     return against
@@ -288,7 +295,7 @@ def _bad(rate: float, machine: TableLinks, known: Attainable, against: str, told
     """Return that a rate is too low and why: what settings and log tell, else what it usually is."""
     share = f"{100 * rate / known.least_bytes_per_s:.0f} %" + (" of a ring's" if known.is_ring else "")
     if known.crosses:
-        one = machine.nic_bytes_per_s
+        one = machine.nic.attainable_bytes_per_s if machine.nic else None
         used = ""
         if one and known.is_ring and known.nics > 1:
             used = (
@@ -296,86 +303,11 @@ def _bad(rate: float, machine: TableLinks, known: Attainable, against: str, told
                 if rate >= GOOD * one
                 else "; less than a single NIC carries"
             )
-        return f"{against}, {share}{used}: {told or TRAP}"
+        return (
+            f"{against}, {share}{used}: {told or (EFA_TRAP if machine.nic and machine.nic.family == 'efa' else TRAP)}"
+        )
     host = machine.host_bytes_per_s
     if host and machine.link is not None and 0.6 <= rate / host <= 1.1 and machine.link.kind != "pcie":
         looks = f"{against}, {share}: it looks like PCIe in place of the GPUs' own links"
         return f"{looks}; {told}" if told else looks
     return f"{against}, {share}: {told or OWN_LINKS}"
-
-
-def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int, link: str | None) -> TableVerdict:
-    table = tables[index]
-    between = [rate for rate in table.rates if rate.src is None or rate.src != rate.dst]
-    if not between:
-        return TableVerdict(ok=None, reason="one device: there is no pair to judge")
-    best = max(rate.rate_bytes_per_s for rate in between)
-    if table.unjudged:
-        return TableVerdict(ok=None, reason=f"best {format_rate(best)}; {table.unjudged}")
-    link = link or link_of_devices(catalogue, table)
-    known = named_link(catalogue, link) if link is not None else None
-    expected = known.attainable_bytes_per_s * (2 if table.both_ways else 1) if known is not None else None
-    fallen = collapse_of_rates(table.rates)
-    faults = [*pair_faults(tables, index), *([fallen] if fallen else [])]
-    if faults:
-        return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
-    kinds = kinds_of_pairs(table)
-    if known is None or expected is None:
-        alike = ", no pair stands out" if len(between) > 1 and between[0].src is not None else ""
-        alike = f"; {kinds}" if kinds else alike
-        return TableVerdict(ok=None, reason=f"best {_rate(table, best)}{alike}; --link says what it is held against")
-    if best > BEYOND_RATE * known.rate_bytes_per_s * (2 if table.both_ways else 1):
-        beyond = f"best {_rate(table, best)} is more than {known.title} carries: it ran over others, or over several"
-        return TableVerdict(ok=None, reason=beyond, expected_bytes_per_s=expected)
-    slowest = slowest_pair(table)
-    least = slowest.rate_bytes_per_s if slowest is not None else best
-    ok = least >= GOOD * expected
-    words = f"{_rate(table, least)} of the {format_rate(expected)} that {known.title} lets through"
-    words += f" ({kinds})" if kinds else ""
-    each = least / (2 if table.both_ways else 1)
-    words += (
-        f": {IS_USUAL} ({100 * each / known.rate_bytes_per_s:.0f} % of it)" if least > ABOVE_USUAL * expected else ""
-    )
-    longest = max((rate.bytes or 0 for rate in between), default=0)
-    if not ok and longest and best >= GOOD * longest / (longest / expected + MESSAGE_S):
-        little = f"{words}, but {format_bytes(longest)} is too little to fill it: measure to 8 MiB"
-        return TableVerdict(ok=None, reason=little, expected_bytes_per_s=expected)
-    if not ok and table.bounds:
-        return TableVerdict(
-            ok=None, reason=f"{words}, but {table.bounds}: no fault of the link follows", expected_bytes_per_s=expected
-        )
-    if not ok and table.may_bound and (beside := _reached_beside(tables, index, expected)):
-        held = f"{words}, but it was {table.may_bound}; {beside} in the same file: no fault of the link follows"
-        return TableVerdict(ok=None, reason=held, expected_bytes_per_s=expected)
-    why = _slow(table, least, known)
-    if table.may_bound:
-        is_port = table.by_sockets and why != SLOW_SOCKETS
-        why = f"{why}; else it was {table.may_bound}" if is_port else f"it was {table.may_bound}; else {why}"
-    return TableVerdict(ok=ok, reason=words if ok else f"{words}: {why}", expected_bytes_per_s=expected)
-
-
-def _reached_beside(tables: Sequence[ReadTable], index: int, expected: float) -> str:
-    """Return the test of the same file between two ends that reached what is expected of the link, "" for none."""
-    of_rates = [one for at, one in enumerate(tables) if at != index and one.rates and not (one.host or one.both_ways)]
-    best = max(
-        ((rate.rate_bytes_per_s, one) for one in of_rates for rate in one.rates), default=None, key=lambda r: r[0]
-    )
-    if best is None or best[0] < GOOD * expected:
-        return ""
-    return f"{best[1].name} reached {format_rate(best[0])}"
-
-
-def _slow(table: ReadTable, rate: float, known: NamedLink) -> str:
-    """Return what keeps rates below those of a link, in words."""
-    if table.by_sockets:
-        port = port_of_goodput(rate, known.rate_bytes_per_s) if not table.both_ways else ""
-        return port or SLOW_SOCKETS
-    if table.host:
-        return SLOW_HOST_LINK
-    return SLOW_NETWORK if known.link is None else OWN_LINKS
-
-
-def _rate(table: ReadTable, rate: float) -> str:
-    """Return a rate in words: one that counts both directions of a link together also by direction."""
-    each = f" both ways together ({format_rate(rate / 2)} each way)" if table.both_ways else ""
-    return f"{format_rate(rate)}{each}"

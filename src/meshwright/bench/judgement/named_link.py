@@ -23,6 +23,11 @@ SLOW_SOCKETS = (
     "a port on the way may run slower (ethtool: Speed), packets may be lost or small (MTU), the NIC's PCIe slot has "
     "fewer lanes (lspci -vv: LnkSta), or others used the link"
 )
+SLOW_VERBS = (
+    "its port may run at a lower rate or width (ibstat: Rate), the NIC's PCIe slot has fewer lanes or a lower speed "
+    "(lspci -vv: LnkSta), or others used the link"
+)
+OWN_LINKS = "not all links or channels in use, other jobs, or peer access off (topo)"
 SLOW_HOST_LINK = (
     "its PCIe link has fewer lanes or a lower speed than the GPU's (lspci -vv under load: LnkSta), the host's slots "
     "are of an older generation, or the copy came from the memory of another socket (numactl)"
@@ -36,13 +41,17 @@ class NamedLink(msgspec.Struct, frozen=True, kw_only=True):
     rate_bytes_per_s: float
     attainable_bytes_per_s: float
     link: Interconnect | None = None  # between GPUs of a node; None for a NIC
+    family: str = ""  # of a NIC of the catalogue
 
 
-def named_link(catalogue: Catalogue, name: str) -> NamedLink:
-    """Return the link by its key or, a NIC, by its rate alone ("400Gbps"); InputError for neither."""
+def named_link(catalogue: Catalogue, name: str, *, is_rdma: bool = False) -> NamedLink:
+    """Return the link by its key or, a NIC, by its rate alone ("400Gbps"); InputError for neither.
+
+    `is_rdma` says of a rate alone that bytes went by RDMA, which has less overhead than sockets have.
+    """
     if name[:1].isdecimal():
-        rate = parse_rate(name)
-        return NamedLink(title=f"NIC of {name}", rate_bytes_per_s=rate, attainable_bytes_per_s=rate * USUAL_SHARE)
+        rate, share = parse_rate(name), RDMA_SHARE if is_rdma else USUAL_SHARE
+        return NamedLink(title=f"NIC of {name}", rate_bytes_per_s=rate, attainable_bytes_per_s=rate * share)
     own = catalogue.interconnects.get(name)
     found = catalogue.networks.get(name) or own
     if found is None:
@@ -54,6 +63,7 @@ def named_link(catalogue: Catalogue, name: str) -> NamedLink:
         rate_bytes_per_s=found.rate_bytes_per_s,
         attainable_bytes_per_s=attainable,
         link=own,
+        family=found.family if isinstance(found, NetworkPort) else "",
     )
 
 

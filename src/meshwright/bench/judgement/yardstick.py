@@ -20,7 +20,7 @@ from ...units import format_rate
 from ..reading.tables import ReadTable
 from ..table import COUNTED
 from .explain import attainable_bytes_per_s
-from .named_link import named_link, nic_bytes_per_s
+from .named_link import NamedLink, named_link, nic_bytes_per_s
 from .settings import leaves_the_rack, nics_named
 
 # GB/s of bus bandwidth that NCCL's maintainers call right for large messages on 8 GPUs of a node, beside the rate
@@ -47,13 +47,13 @@ class TableLinks(msgspec.Struct, frozen=True, kw_only=True):
     bridge: Interconnect | None = None  # that a card in a slot may have
     host_bytes_per_s: float | None = None  # attainable by one GPU over PCIe
     cpu_bytes_per_s: float | None = None  # attainable by one GPU over NVLink to its CPU
-    nic_name: str = ""
-    nic_bytes_per_s: float | None = None  # attainable by one NIC
+    nic: NamedLink | None = None
     nics: int | None = None
     nics_said: bool = False  # by an option or the command, not assumed
     gpus: int | None = None  # of a node
     domain: int | None = None  # GPUs that share links of their own
-    assumed: str = ""  # what nobody said: the node type that the GPUs suggest
+    assumed: str = ""  # what no option said: the node type that the GPUs suggest, or the text names
+    is_named: bool = False  # the text names it
 
 
 class Attainable(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +62,9 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
     least_bytes_per_s: float  # what the plain algorithm reaches
     most_bytes_per_s: float  # what the best one reaches
     of: str  # the links, in words
+    link_bytes_per_s: float = 0.0  # of a GPU's own links inside a node
+    hosts: int = 1  # that these links join
+    limit_bytes_per_s: float = 0.0  # what the NICs' own rate allows the best one; 0 where they are not what bounds it
     most_of: str = ""  # what bounds the best one, where that is another thing than bounds the plain one
     crosses: bool = False  # leaves the node
     needs_nics: bool = False  # the number of NICs was assumed
@@ -69,6 +72,17 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
     is_ring: bool = True  # the least is what a ring reaches; else what goes through a rank's share
     in_slots: bool = False  # cards in PCIe slots: the least through the CPU, the most through a switch or bridges
     unclear: tuple[float, float] | None = None  # rates between these are neither PCIe's nor those of all bridges
+
+    @property
+    def of_links(self) -> str:
+        """The links in words, those of GPUs with their rate and the hosts that they join."""
+        rate = f", {format_rate(self.link_bytes_per_s)} per direction" if self.link_bytes_per_s else ""
+        return f"{self.of}{rate}" + (f", which joins all {self.hosts} hosts" if self.hosts > 1 else "")
+
+    def share_of_limit(self, rate_bytes_per_s: float) -> str:
+        """Return which share a rate is of what the NICs' own rate allows, in words, "" where that is not known."""
+        share = f"{100 * rate_bytes_per_s / self.limit_bytes_per_s:.0f} %" if self.limit_bytes_per_s else ""
+        return f" ({share} of the {format_rate(self.limit_bytes_per_s)} that their own rate allows)" if share else ""
 
     def at_most(self, rate_bytes_per_s: float) -> str:
         """Return that a rate is the most of the best algorithm and what bounds it, in words, "" for the plain one's."""
@@ -86,9 +100,10 @@ def table_links(
 ) -> TableLinks | None:
     """Return the machine by the options (`nodes` of a cluster), else by the GPUs of the file; None where none tells."""
     accelerator = None if node or nodes else _accelerator_of(catalogue, table.devices)
-    kind = node
+    named_node = _named_node(catalogue, table) if node is None and nodes is None else None
+    kind = node or named_node
     if kind is None and nodes is None:
-        kind = _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
+        kind = _node_of(catalogue, accelerator, table.ranks_per_node)
     named_by = named_link(catalogue, link) if link else None
     own = named_by.link if named_by else None
     network = named_by if named_by and own is None else None
@@ -101,14 +116,13 @@ def table_links(
     changes: dict[str, object] = {}
     if network is not None:
         said = nics or (nodes.nics if nodes else None)
-        changes |= {"nic_name": network.title, "nic_bytes_per_s": network.attainable_bytes_per_s, "nics": said or 1}
-        changes |= {"nics_said": said is not None}
+        changes |= {"nic": network, "nics": said or 1, "nics_said": said is not None}
     elif nics is not None:
         changes |= {"nics": nics, "nics_said": True}
     if own is not None and link is not None:
         changes |= {"link_key": link, "link": own, "reduces_in_switch": None, "bridge": None}
     if not node and kind and network is None and own is None:
-        changes |= {"assumed": kind}
+        changes |= {"assumed": kind, "is_named": named_node is not None}
     changes |= _said_by_table(table, machine) if nics is None else {}
     if leaves_the_rack(table.settings):
         changes |= {"domain": machine.gpus}
@@ -214,20 +228,23 @@ def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) 
         cpu_bytes_per_s=(
             attainable_bytes_per_s(catalogue.interconnect(accelerator.cpu_link)) if accelerator.cpu_link else None
         ),
-        nic_name=network.title if network else "",
-        nic_bytes_per_s=(
-            _nic_of_several(network, catalogue.interconnect(accelerator.host_link), node.ports) if network else None
-        ),
+        nic=_nic_of_several(network, catalogue.interconnect(accelerator.host_link), node.ports) if network else None,
         nics=node.ports or None,
         gpus=gpus,
         domain=gpus * (round(node.scale_up_nodes.number) if node.scale_up_nodes else 1),
     )
 
 
-def _nic_of_several(network: NetworkPort, slot: Interconnect, nics: int) -> float:
-    """Return what one of the NICs of a host carries while all do."""
+def _nic_of_several(network: NetworkPort, slot: Interconnect, nics: int) -> NamedLink:
+    """Return one of the NICs of a host, with what it carries while all do."""
     old = nics > 1 and slot.rate_bytes_per_s < PCIE3_BYTES_PER_S
-    return min(nic_bytes_per_s(network), PCIE3_NICS_SHARE * network.rate_bytes_per_s if old else math.inf)
+    most = PCIE3_NICS_SHARE * network.rate_bytes_per_s if old else math.inf
+    return NamedLink(
+        title=network.title,
+        rate_bytes_per_s=network.rate_bytes_per_s,
+        attainable_bytes_per_s=min(nic_bytes_per_s(network), most),
+        family=network.family,
+    )
 
 
 def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False) -> Attainable | None:
@@ -251,8 +268,9 @@ def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False
     if on_node and machine.gpus and on_node > max(machine.gpus, machine.domain or 0):
         return None  # more ranks on a host than this type has GPUs: it is another one
     if nodes == 1:
-        return _inside(machine, collective, ranks)
-    if machine.nic_bytes_per_s is None or machine.nics is None or nodes is None:
+        inside = _inside(machine, collective, ranks)
+        return msgspec.structs.replace(inside, hosts=table.nodes or 1) if inside else None
+    if machine.nic is None or machine.nics is None or nodes is None:
         return None
     return _between(machine, collective, ranks, nodes, per_node)
 
@@ -265,10 +283,12 @@ def _inside(machine: TableLinks, collective: str, ranks: int) -> Attainable | No
     rate = machine.link.rate_bytes_per_s
     share = RING_SHARE.get(machine.link_key)
     ring = share * rate if share else attainable_bytes_per_s(machine.link)
-    if machine.gpus and not machine.is_switched:
-        ring *= (ranks - 1) / (machine.gpus - 1)  # links that join pairs of GPUs: those to the others stay idle
+    if machine.gpus and not machine.is_switched:  # links that join pairs of GPUs: those to the others stay idle
+        ring, rate = (one * (ranks - 1) / (machine.gpus - 1) for one in (ring, rate))
     most = _in_switch(machine, ranks) if collective == "all_reduce" else None
-    return Attainable(least_bytes_per_s=ring, most_bytes_per_s=max(ring, most or 0.0), of=machine.link.title)
+    return Attainable(
+        least_bytes_per_s=ring, most_bytes_per_s=max(ring, most or 0.0), of=machine.link.title, link_bytes_per_s=rate
+    )
 
 
 def _in_slots(machine: TableLinks, slot: Interconnect, ranks: int) -> Attainable:
@@ -297,49 +317,68 @@ def _in_switch(machine: TableLinks, ranks: int) -> float | None:
 
 
 def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_node: int | None) -> Attainable:
-    assert machine.nic_bytes_per_s is not None
+    assert machine.nic is not None
     assert machine.nics is not None
-    one, count = machine.nic_bytes_per_s, machine.nics
+    one, count = machine.nic.attainable_bytes_per_s, machine.nics
     if per_node == 1 and machine.cpu_bytes_per_s:
-        words = f"one GPU a node, with NVLink to its CPU: {count} x {machine.nic_name}"
+        words = f"one GPU a node, with NVLink to its CPU: {count} x {machine.nic.title}"
         return _across(machine, min(one * count, machine.cpu_bytes_per_s), words, nics=count)
     if per_node == 1:
-        words = f"one GPU a node: its own PCIe and the NIC next to it, {machine.nic_name}"
+        words = f"one GPU a node: its own PCIe and the NIC next to it, {machine.nic.title}"
         return _across(machine, min(one, machine.host_bytes_per_s or one), words)
     inside = _inside(machine, collective, per_node or ranks)
     if per_node and machine.gpus and per_node < machine.gpus and not (machine.nics_said and count <= per_node):
         count = max(1, count * per_node // machine.gpus)
-    together = one * count
-    name = f"{count} x {machine.nic_name}" if count > 1 else machine.nic_name
+    together, own = one * count, machine.nic.rate_bytes_per_s / one
+    name = f"{count} x {machine.nic.title}" if count > 1 else machine.nic.title
     if collective == "sendrecv":  # each rank sends to the next: one of a node leaves it
-        return _across(machine, one, f"one NIC, {machine.nic_name}", is_ring=False)
+        return _across(machine, one, f"one NIC, {machine.nic.title}", is_ring=False, limit=one * own)
     if collective in OWN_SHARE:
         at_once = max(1, min(per_node or count, machine.gpus or per_node or count))
         # of the n - 1 shares that busbw counts only those of other nodes cross the NIC: of two nodes about half
         beside = ((ranks - 1) / (ranks - per_node)) if per_node and per_node < ranks else 1.0
         share = ALL_TO_ALL_SHARE * together / at_once if collective == "all_to_all" else one  # else the root's alone
-        share = min(share * beside, inside.least_bytes_per_s) if inside else share * beside
-        return _across(machine, share, f"a rank's share of {name}", is_ring=False)
+        limit = share * beside * own / (ALL_TO_ALL_SHARE if collective == "all_to_all" else 1)
+        is_inside = inside is not None and inside.least_bytes_per_s < share * beside
+        share = inside.least_bytes_per_s if inside and is_inside else share * beside
+        of = f"a rank's share of {name}{_parts_that_leave(collective, ranks, per_node)}"
+        return _across(machine, share, of, is_ring=False, limit=0.0 if is_inside else limit)
     ring = min(together, inside.least_bytes_per_s) if inside else together
-    most, most_of = ring, ""
+    most, most_of, is_inside = ring, "", ring < together
     if collective == "all_reduce" and nodes > 1:
         # a hierarchical algorithm (trees, NVLSTree) sends 2(N-1)/N of the bytes out of a node, a ring 2(n-1)/n
         fewer = (1 - 1 / ranks) / (1 - 1 / nodes)
         most = max(ring, min(together * fewer, inside.most_bytes_per_s if inside else together * fewer))
         is_inside = inside is not None and most < together * fewer
         most_of = f"trees, which {inside.of} bounds and not the NICs" if inside and is_inside else "trees"
-    return msgspec.structs.replace(_across(machine, ring, name, most, nics=count), most_of=most_of)
+    limit = 0.0 if is_inside else own * most
+    return msgspec.structs.replace(_across(machine, ring, name, most, nics=count, limit=limit), most_of=most_of)
+
+
+def _parts_that_leave(collective: str, ranks: int, per_node: int | None) -> str:
+    """Return how many of a rank's parts in an all-to-all leave its node, in words, "" where that is not known."""
+    if collective != "all_to_all" or not per_node or per_node >= ranks:
+        return ""
+    return f", over which {ranks - per_node} of {ranks} parts go"
 
 
 def _across(
-    machine: TableLinks, least: float, of: str, most: float | None = None, *, nics: int = 1, is_ring: bool = True
+    machine: TableLinks,
+    least: float,
+    of: str,
+    most: float | None = None,
+    *,
+    nics: int = 1,
+    is_ring: bool = True,
+    limit: float = 0.0,
 ) -> Attainable:
     return Attainable(
         least_bytes_per_s=least,
         most_bytes_per_s=least if most is None else most,
         of=of,
+        limit_bytes_per_s=limit,
         crosses=True,
-        needs_nics=bool(machine.assumed) and not machine.nics_said,
+        needs_nics=bool(machine.assumed) and not machine.is_named and not machine.nics_said,
         nics=nics,
         is_ring=is_ring,
     )

@@ -57,7 +57,7 @@ from .rccl_records import read_rccl_records
 from .separated import is_csv, read_csv, read_markdown
 from .streams import read_all_to_all, read_iperf, read_peers, read_transferbench
 from .tables import MOST_ROWS, Rate, ReadTable
-from .text import file_text, without_bold, without_line_numbers, without_prefixes
+from .text import file_text, instances_in, without_bold, without_line_numbers, without_prefixes
 from .torch_tables import read_ibm, read_param, read_payloads
 from .ucx import read_ucx
 from .unread import columns_in_words, dump_in_place, unread_benchmark
@@ -146,6 +146,8 @@ def parse_tables(text: str, where: str) -> list[ReadTable]:
     """Return all tables of a text; InputError too for a figure out of its bounds."""
     text = with_decimal_points(without_line_numbers(without_bold(text)))
     tables = _of_hosts(text, where) or _tables(text, where)
+    if instances := instances_in(text):
+        tables = [replace(table, instances=instances) if table.rates else table for table in tables]
     for table in tables:
         if len(table.rows) > MOST_ROWS or len(table.rates) > MOST_RATES:
             raise InputError(f"{where}: {table.name}: expected at most {MOST_ROWS:,} rows in a table")

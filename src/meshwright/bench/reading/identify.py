@@ -177,11 +177,13 @@ def _candidates(rows: Sequence[Parsed], ratio: tuple[float, float] | None, ranks
             found.remove("sendrecv")
     if ratio is None:
         return tuple(found)
-    return tuple(c for c in found if c == "hypercube" or _fits(c, ratio, ranks))
+    return tuple(c for c in found if _fits(c, ratio, ranks))
 
 
 def _fits(collective: str, ratio: tuple[float, float], ranks: int | None) -> bool:
     low, high = ratio[0] * 0.998, ratio[1] * 1.002
+    if collective == "hypercube":  # counts what is received, and no more crosses a link
+        return low <= 1 <= high
     if ranks is not None:
         return low <= bus_factor(collective, ranks) <= high
     return low <= bus_factor(collective, MOST_RANKS) and bus_factor(collective, 2) <= high

@@ -70,14 +70,14 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
         nonlocal rows, rates, column, failed, pairs, buffers, columns, joined
         if title is not None and (rows or rates):
             which = f" ({len(tables) + 1})" if tables else ""
-            name = f"{title['what'] or 'pair'} {title['kind'].lower()}{buffers}{which}"
+            name = f"{title['what'] or 'pair'} {title['kind'].lower()}{buffers and ', '}{buffers}{which}"
             unjudged = _unjudged(title["what"]) if rows and not collective else ""
             added = _added_pairs(pairs) if rates and title["what"].lower().startswith("multi") else ()
             added += _joined_columns(joined)
             tables.append(
                 ReadTable(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
                       rows=tuple(rows), rates=tuple(rates), both_ways="bi-directional" in title["what"].lower(),
-                      wrong=failed, unjudged=unjudged, notes=added)
+                      wrong=failed, unjudged=unjudged, notes=added, buffers=buffers)
             )  # fmt: skip
         rows, rates, column, failed, pairs, buffers, columns, joined = [], [], 0, 0, None, "", 0, 0
 
@@ -92,7 +92,7 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
         elif title is not None and (several := _PAIRS.search(line)):
             pairs = int(several[1])
         elif title is not None and (places := _BUFFERS.search(line)):
-            buffers = f", {places[1].lower()} to {places[2].lower()}"
+            buffers = f"{places[1].lower()} to {places[2].lower()}"
         elif title is not None and line.lstrip("# ").startswith("Size"):
             column, columns = _osu_column(line), len(_OSU_COLUMN.findall(line))
         elif title is not None and (row := _OSU_ROW.match(line)):

@@ -13,6 +13,7 @@ _HCA = re.compile(r"\bNCCL_IB_HCA set (?:by environment )?to (?P<names>\S{1,200}
 _SOCKETS = re.compile(r"\bUsing network Socket\b")
 _NO_IB = re.compile(r"\bNCCL_IB_DISABLE set (?:by environment )?to 1\b")
 _NO_RDMA = re.compile(r"\bNET/IB ?: No device found")
+_NO_PLUGIN = re.compile(r"\bNET/Plugin ?: (?:Could not find|No plugin found)")
 _SHARP = re.compile(r"\bLoaded collnet plugin|\bSHARP rank \d+/\d+ initialized|\bUsing network SHARP\b")
 _NIC = re.compile(r"\[\d+\](\w+):")
 
@@ -22,12 +23,19 @@ _FAILED = re.compile(
 )
 
 
+NO_PLUGIN = (
+    ", and no plugin for other networks was found (libnccl-net.so in LD_LIBRARY_PATH: aws-ofi-nccl for EFA, Google's "
+    "for GPUDirect-TCPX, TCPXO and gIB)"
+)
+
+
 class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
     """The path that a log shows; what it does not show is None or false."""
 
     nics: Count | None = None  # that a process opened
     sockets: bool = False  # all of the network through sockets
     no_device: bool = False  # NCCL looked for RDMA devices and found none
+    no_plugin: bool = False  # nor a plugin for networks that it does not know itself
     is_listed: bool = True  # by channels; else by the network that NCCL chose, which a run inside a host never uses
     ib_disabled: bool = False  # by NCCL_IB_DISABLE
     hca: str = ""  # the devices that NCCL_IB_HCA names
@@ -40,6 +48,7 @@ class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
         """Name what slows the bytes down, "" where nothing does."""
         named = f" by the name that NCCL_IB_HCA sets ({self.hca}; ibv_devices lists the devices)"
         missing = f": NET/IB found no device{named if self.hca else ' (ibv_devices)'}" if self.no_device else ""
+        missing += NO_PLUGIN if self.no_device and self.no_plugin else ""
         missing = ": NCCL_IB_DISABLE=1 is set" if self.ib_disabled else missing
         found = {
             f"sockets in place of RDMA (NET/Socket){missing}": self.sockets,
@@ -85,6 +94,7 @@ def logged_path(text: str) -> LoggedPath:
         is_listed=bool(network),
         ib_disabled=_NO_IB.search(text) is not None,
         no_device=_NO_RDMA.search(text) is not None,
+        no_plugin=_NO_PLUGIN.search(text) is not None,
         hca=hca,
         no_gpudirect=network == {"NET/IB"},
         sharp=_SHARP.search(text) is not None,

@@ -19,6 +19,7 @@ from .listed_devices import ListedDevice, shared_gpus
 from .nccl_log import failure_in, logged_path
 from .prefixes import clean_lines
 from .tables import MOST_ROWS, ReadTable, unrepeatable
+from .text import instances_in
 
 _DEVICE = re.compile(
     r"(?:^|[\s#>])Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+(?P<pid>\d{1,10})\s+)?on\s+(?P<host>\S+)\s+"
@@ -28,7 +29,6 @@ _RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
 _BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
 _ALIKE = 0.9  # of the fastest
 _OURS = re.compile(r"#?\s*ranks?[:= ]+(\d{1,6})\s*$")
-_INSTANCE = re.compile(r"\b(?:[a-z]\d\w*(?:-\w+)?\.\d+xlarge|a[23]-\w+-\d+g)\b", re.I)  # of AWS, of Google Cloud
 _SPLIT = re.compile(r"\bNCCL_TESTS_SPLIT(?:_MASK)?=(?!\"?(?:AND )?(?:0x)?0\b)")  # ranks are of groups at once
 _UNCHECKED = re.compile(r"\bvalidation: 0\b")
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)")
@@ -57,9 +57,8 @@ class _Run:
 
 def read_nccl_text(text: str, where: str) -> list[ReadTable]:
     """Return the tables of a text, [] where it holds none; InputError, naming the line, for a contradiction."""
-    instances = tuple(sorted({found.lower() for found in _INSTANCE.findall(text)}))
     path = logged_path(text)
-    return [replace(table, instances=instances, path=path) for table in _sides(text, where)]
+    return [replace(table, instances=instances_in(text), path=path) for table in _sides(text, where)]
 
 
 def _sides(text: str, where: str) -> list[ReadTable]:

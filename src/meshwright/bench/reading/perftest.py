@@ -19,6 +19,8 @@ _TITLE = re.compile(
 _PLACE = re.compile(r"\bDual-port\s*:\s*(?P<dual>ON|OFF)\b.*\bDevice\s*:\s*(?P<device>\S+)")
 _COLUMN = re.compile(r"#\w+|(?:BW )?[\w.]+(?:% percentile)?\[[^\]]*\]|tps average")
 _ROW = re.compile(r"^\s*(?P<figures>\d+\s+\d+(?:\s+-?\d+(?:\.\d*)?)*)(?P<remark>\s+[^\s\d.-].*)?\s*$")
+# what is said above a test of buffers in a GPU's memory (--use_cuda, --use_rocm)
+_OF_GPU = re.compile(r"\bcuMemAlloc\b|allocated GPU buffer|creating CUDA Ctx|Use CUDA memory|hipMalloc")
 _DOUBT = re.compile(r"Test integrity may be harmed|measured timestamp frequency [\d.]+ differs from nominal")
 # between figures of two decimals that fill their columns: "2465.901216.65"
 _GLUED = re.compile(r"(?<=\.\d\d)(?=\d+\.\d)")
@@ -37,6 +39,7 @@ class Tested(NamedTuple):
     device: str = ""
     both_ports: bool = False
     doubts_clock: bool = False
+    of_gpu: bool = False  # its buffers lie in a GPU's memory
 
 
 class _Columns(NamedTuple):
@@ -57,14 +60,17 @@ class Found(msgspec.Struct):
 def read_perftest(text: str, where: str) -> list[ReadTable]:
     """Return a table for each heading with rows; InputError for a row without its figures."""
     tables: list[ReadTable] = []
-    test, columns, found = Tested(), _Columns(), Found()
+    test, columns, found, of_gpu = Tested(), _Columns(), Found(), False
     for number, line in enumerate([*text.splitlines(), "#bytes"], start=1):
         title, is_head = _TITLE.search(line), "#bytes" in line
         if (title or is_head) and (found.rates or found.messages):  # what stands above the rows is of them
             tables.append(table_of_test(test, found, tables))
             columns, found = _Columns(), Found()
         if title:
-            test = Tested(what=title["what"], both_ways=title["both"] is not None)
+            test = Tested(what=title["what"], both_ways=title["both"] is not None, of_gpu=of_gpu)
+            of_gpu = False
+        elif _OF_GPU.search(line):
+            of_gpu = True
         elif place := _PLACE.search(line):
             test = test._replace(device=place["device"], both_ports=place["dual"] == "ON")
         elif _DOUBT.search(line):
@@ -106,6 +112,7 @@ def table_of_test(test: Tested, found: Found, before: Sequence[ReadTable], side:
     """Return the table of what a test measured, with a name that none before it has; `side` is local or remote."""
     name = f"{test.what}{' bidirectional' if test.both_ways else ''} {'latency' if found.messages else 'bandwidth'}"
     name += f" of {test.device}" if test.device else ""
+    name += ", of GPU memory" if test.of_gpu else ""
     name += f", {side}" if side else ""
     name += f" ({len(before) + 1})" if any(table.name == name for table in before) else ""
     notes = ["both ports of the device together (Dual-port: ON)"] if test.both_ports else []
@@ -115,5 +122,6 @@ def table_of_test(test: Tested, found: Found, before: Sequence[ReadTable], side:
         notes.append(f"a time of {test.what} is that of a round trip")
     return ReadTable(
         name=name, tool="perftest", rates=tuple(found.rates), rows=tuple(found.messages), both_ways=test.both_ways,
-        notes=tuple(notes), unjudged=BETWEEN_TWO if found.messages else "",
+        notes=tuple(notes), unjudged=BETWEEN_TWO if found.messages else "", device=test.device,
+        buffers="device to device" if test.of_gpu else "",
     )  # fmt: skip

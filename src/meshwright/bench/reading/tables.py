@@ -110,11 +110,35 @@ class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     both_ways: bool = False  # the rates count both directions of a link together
     bounds: str = ""  # what besides the link bounded the rates by what the file says, in words
     may_bound: str = ""  # what besides the link may have, in words
+    device: str = ""  # the NIC that the test was of
+    buffers: str = ""  # where what is sent lies, and where it goes: "host to host", "device to device"
 
     @property
     def by_sockets(self) -> bool:
         """Whether the rates are those of TCP or UDP, as the tools of sockets call them."""
         return bool(self.rates) and all(rate.what.upper().startswith(("TCP", "UDP")) for rate in self.rates)
+
+    @property
+    def by_verbs(self) -> bool:
+        """Whether the rates are those of RDMA with no library above it."""
+        return bool(self.rates) and self.tool == "perftest"
+
+    @property
+    def is_one_stream(self) -> bool:
+        """Whether the rates are those of a single TCP stream."""
+        return self.may_bound == ONE_STREAM
+
+    @property
+    def is_on_ec2(self) -> bool:
+        """Whether the text around it names an instance type of Amazon's."""
+        return any(name.endswith("xlarge") for name in self.instances)
+
+    @property
+    def subject(self) -> str:
+        """The NIC, or the two ends of a connection, that the rates are of; "" where they are of several or unnamed."""
+        if self.device or not self.by_sockets or len(self.rates) > 1:
+            return self.device
+        return f"{self.rates[0].src} to {self.rates[0].dst}" if self.rates[0].src else ""
 
     @property
     def nodes(self) -> int | None:

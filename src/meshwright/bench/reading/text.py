@@ -13,6 +13,7 @@ MAX_BYTES = 64 * 2**20
 _GZIP = b"\x1f\x8b"
 _BOLD = re.compile(r"\*\*(\s*\d[^*\n]*?)\*\*")  # a figure, or a row, to which somebody points
 _NUMBERED = re.compile(r"^ *(\d{1,6})(?:[\t:|] ?| |$)")
+_INSTANCE = re.compile(r"\b(?:[a-z]\d\w*(?:-\w+)?\.\d+xlarge|a[23]-\w+-\d+g)\b", re.I)  # of AWS, of Google Cloud
 _QUOTE = re.compile(r"^\s*(?:>\s?)+")
 
 
@@ -28,6 +29,11 @@ def file_text(path: str) -> str:
     if text.startswith('{"log":'):
         text = "\n".join(map(docker_line, text.splitlines()))
     return text
+
+
+def instances_in(text: str) -> tuple[str, ...]:
+    """Return the instance types of clouds that a text names, in small letters."""
+    return tuple(sorted({found.lower() for found in _INSTANCE.findall(text)}))
 
 
 def without_bold(text: str) -> str:
