@@ -16,6 +16,8 @@ from .paths import MEANING, PCIE_ORDER, SLOW, is_own, nvlink_count, rank
 from .proximity import placement_advice as closer
 from .verdicts import verdicts
 
+MANY = 4  # GPUs with a NIC each, from which on a host has switches between them
+
 
 class SlowPairs(msgspec.Struct, frozen=True):
     """GPU pairs of one kind of link, and why they are slow."""
@@ -65,6 +67,13 @@ def slow_pairs(cluster: Cluster) -> tuple[SlowPairs, ...]:
             across = all(None not in (numa[a], numa[b]) and numa[a] != numa[b] for a, b in pairs)
             found.append(SlowPairs(kind, pairs, why + (", between the sockets" if across else "")))
     return tuple(found)
+
+
+def mesh_rates(cluster: Cluster) -> list[float]:
+    """Return what each GPU has to all its peers together where links join them in pairs and all rates are known."""
+    parts = domains(cluster.of_kind("gpu"), gpu_links(cluster))
+    rates = [rate for part in parts if part.switched is False and len(part.gpus) > 2 for rate in part.rates.values()]
+    return [rate for rate in rates if rate] if all(rates) else []
 
 
 def gpu_links(cluster: Cluster) -> list[Link]:
@@ -158,6 +167,29 @@ def _numbered(number: Mapping[str, int], link: Link) -> tuple[int, int, float]:
     return number[link.a], number[link.b], link.bandwidth_bytes_per_s or 0.0
 
 
+HIDDEN = (
+    ", or so it looks where a virtual machine hides the PCIe switches between them: on Azure NCCL_TOPO_FILE says what "
+    "the tree is (/opt/microsoft/*topo.xml); whether GPUDirect RDMA passes a CPU, this does not tell"
+)
+
+
+def _looks_hidden(nics: Mapping[str, tuple[str, str]]) -> bool:
+    """Return whether every GPU has a NIC of its own, and none over a switch: hosts are seldom built like this."""
+    kinds, served = {kind for _, kind in nics.values()}, {nic for nic, _ in nics.values()}
+    return kinds in ({"NODE"}, {"PHB"}) and len(served) == len(nics) >= MANY
+
+
+def _built_without_links(cluster: Cluster) -> str:
+    """Return that cards have no links of their own by their kind, in words, "" where they have or it is not known."""
+    gpus, links = cluster.of_kind("gpu"), gpu_links(cluster)
+    models = {gpu.model for gpu in gpus}
+    if not links or len(models) > 1 or any(gpu.own_links != 0 for gpu in gpus) or any(is_own(k.kind) for k in links):
+        return ""
+    return (
+        f"{models.pop()} has no NVLink or other link of its own to peers: PCIe alone is how it is built, and no fault"
+    )
+
+
 def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[str, str]]) -> list[str]:
     advice = []
     total = len(gpu_links(cluster))
@@ -171,7 +203,10 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
             shown = ", ".join(f"{gpu} {nic}" for gpu, nic in list(far.items())[:8]) + (", ..." if len(far) > 8 else "")
             advice.append(
                 f"{len(far)} of {counted(len(nics), 'GPU')} {reach} NIC over {kind} ({shown}): {MEANING[kind]}"
+                f"{HIDDEN if _looks_hidden(nics) else ''}"
             )
+    if said := _built_without_links(cluster):
+        advice.append(said)
     if said := _ring_of_all(cluster):
         advice.append(said)
     if said := _sharing(cluster):

@@ -11,13 +11,14 @@ SHOWN = frozenset({"nvlink", "xgmi"})  # links that dumps show; ports of a card 
 def described_device(device: Device, key: str, accelerator: Accelerator, catalogue: Catalogue) -> Device:
     """Return a GPU with the peaks, the memory and the links of its model where it does not say them itself."""
     link = catalogue.interconnect(accelerator.link) if accelerator.link else None
+    none = 0 if link is None else None
     return replace(
         device,
         model=key,
         memory_bytes=device.memory_bytes or accelerator.memory_bytes,
         memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s or accelerator.memory_rate.number,
         peak_flops_per_s=device.peak_flops_per_s or accelerator.peak_flops_per_s,
-        own_links=round(link.links.number) if link and link.kind in SHOWN else None,
+        own_links=round(link.links.number) if link and link.kind in SHOWN else none,
         bridged=accelerator.bridged,
     )
 

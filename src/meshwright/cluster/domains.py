@@ -102,7 +102,7 @@ def _is_switched(gpus: Sequence[Device], links: Sequence[Link], counts: Mapping[
     if len(gpus) < 3 or any(gpu.bridged for gpu in gpus):
         return False
     built = {gpu.own_links for gpu in gpus}
-    totals = frozenset(total for total in built if total) if None not in built else TOTALS
+    totals = frozenset(total for total in built if total) if all(built) else TOTALS
     most = {gpu: max(its) for gpu, its in counts.items()}
     if max(map(sum, counts.values())) > max(totals):
         return True

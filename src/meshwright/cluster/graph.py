@@ -47,7 +47,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     peak_flops_per_s: dict[str, FlopsPerSecond] = {}  # dense, by precision: {"bf16": 989e12}
     network_bandwidth_bytes_per_s: BytesPerSecond | None = None  # NICs only: what its ports carry, per direction
     own_links: CountOrNone | None = (
-        None  # GPUs only: NVLink or xGMI links that the device was built with; None: not known
+        None  # GPUs only: NVLink or xGMI links that the device was built with, 0: none; None: not known
     )
     bridged: bool = False  # GPUs only: those links are there only where somebody plugged a bridge, and never a switch
     domain: str = ""  # GPUs only: the NVLink domain that they registered with, ClusterUUID and CliqueId

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...units import counted, format_bytes, format_network_rate, format_rate
-from ..analysis import Analysis, gpu_links
+from ..analysis import Analysis, gpu_links, mesh_rates
 from ..graph import Cluster, Device, Host
 from ..paths import is_own, rank
 
@@ -14,6 +14,9 @@ def draw(cluster: Cluster, analysis: Analysis) -> str:
     """Return the drawing: hosts and groups, devices under their NUMA node, matrix, findings."""
     parts = [*_hosts(cluster), *_groups(cluster), *_places(cluster), *_tree(cluster, analysis), *_matrix(cluster)]
     parts += _domain(cluster)
+    if rates := sorted(set(mesh_rates(cluster))):
+        ends = " to ".join(dict.fromkeys(format_rate(rate) for rate in (rates[0], rates[-1])))
+        parts += ["", f"a GPU to all its peers together: {ends} per direction"]
     if analysis.bisection_bytes_per_s is not None:
         over = ", over PCIe" if (links := gpu_links(cluster)) and not any(is_own(link.kind) for link in links) else ""
         parts += ["", f"bisection bandwidth: {format_rate(analysis.bisection_bytes_per_s)} per direction{over}"]

@@ -16,6 +16,7 @@ from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from .names import LISTED, LISTING, gpu_names, mig_parts, unnumbered_names
 from .nvlink_errors import NvlinkErrors
+from .pcie_generations import Generation, generation_notes, slower_generation
 from .query_gpu import facts_by_gpu
 from .xml import Element
 
@@ -43,6 +44,7 @@ class GpuEvidence:
     memory_bytes: dict[int, int] = field(default_factory=dict)
     domains: dict[int, str] = field(default_factory=dict)
     mig: dict[int, list[str]] = field(default_factory=dict)  # instances of the GPUs that MIG splits, where listed
+    generations: dict[int, Generation] = field(default_factory=dict)  # of PCIe, where slower than the link can be
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -102,6 +104,7 @@ def evidence(lines: Sequence[str]) -> GpuEvidence:
     _query(lines, found)
     for number, facts in facts_by_gpu(lines):
         _facts(number, _reader(facts), found)
+    found.notes += generation_notes(found.generations)
     return found
 
 
@@ -150,6 +153,9 @@ _AS_TEXT: dict[tuple[str, ...], tuple[str, ...]] = {
     ("health", "route_unhealthy"): ("Health", "Route Unhealthy"),
     ("health", "access_timeout_recovery"): ("Health", "Access Timeout Recovery"),
     ("health", "incorrect_configuration"): ("Health", "Incorrect Configuration"),
+    ("pcie_gen", "max_link_gen"): ("PCIe Generation", "Max"),
+    ("pcie_gen", "current_link_gen"): ("PCIe Generation", "Current"),
+    ("performance_state",): ("Performance State",),
     ("link_widths", "max_link_width"): ("Link Width", "Max"),
     ("link_widths", "current_link_width"): ("Link Width", "Current"),
 }
@@ -174,6 +180,7 @@ def evidence_of_xml(root: Element) -> GpuEvidence:
         _leaves(gpu, (), facts)
         as_text = {(*path[:-2], *_AS_TEXT.get(path[-2:], path[-2:])): text for path, text in facts.items()}
         _facts(number, _reader(as_text), found)
+    found.notes += generation_notes(found.generations)
     return found
 
 
@@ -197,6 +204,8 @@ def _facts(number: int, read: Callable[[str], str], found: GpuEvidence) -> None:
     if re.search(r"[1-9a-fA-F]", uuid) and uuid != "N/A":  # all zeros where there is none
         found.domains[number] = f"{uuid}.{clique}"
     found.notes += _fabric_faults(f"GPU{number}", read)
+    if slower := slower_generation(read):
+        found.generations[number] = slower
     most, now = (re.fullmatch(r"(\d{1,3})x", read(f"Link Width.{which}")) for which in ("Max", "Current"))
     if most and now and int(now.group(1)) < int(most.group(1)):
         lanes = lanes_trained(f"GPU{number}", now.group(1), most.group(1))

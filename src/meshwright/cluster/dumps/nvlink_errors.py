@@ -1,7 +1,7 @@
 """Error counters of NVLinks, as `nvidia-smi nvlink -e` prints them: which link is damaged."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...units import counted
 
@@ -12,6 +12,8 @@ COUNTER = re.compile(
 # what a sound link shows too: bits that its own code mends, and recoveries that succeeded
 _MENDED = re.compile(r"\bFEC\b|\bSymbol\b|\bsuccessful\b|\bTotal link recovery\b", re.I)
 _SHOWN = 8  # links that a warning names
+_CHECKSUMS = re.compile(r"\bCRC\b")
+_STRAY = 10  # checksums that failed since the driver was loaded, and nothing was repeated: chance, and no damage
 
 
 class NvlinkErrors:
@@ -36,17 +38,34 @@ class NvlinkErrors:
         whole = counted(len(self._found), "NVLink")
         if not self._found:
             return []
-        if not damaged:
+        stray = {link: kinds for link, kinds in damaged.items() if _is_stray(kinds)}
+        damaged = {link: kinds for link, kinds in damaged.items() if link not in stray}
+        if not damaged and not stray:
             return [f"the error counters of {whole} are 0"]
-        shown = [f"GPU{gpu} link {link} ({_kinds(kinds)})" for (gpu, link), kinds in damaged.items()]
-        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        verb = "has" if len(shown) == 1 else "have"
-        return [
-            f"{len(shown)} of {whole} {verb} errors: {'; '.join(shown[:_SHOWN])}{more}: a damaged link repeats what it "
-            "sends; counters add up since the driver was loaded: read them again under load (nvidia-smi nvlink -e)"
-        ]
+        notes = []
+        if damaged:
+            verb = "has" if len(damaged) == 1 else "have"
+            notes.append(
+                f"{len(damaged)} of {whole} {verb} errors: {_listed(damaged)}: a damaged link repeats what it sends; "
+                "counters add up since the driver was loaded: read them again under load (nvidia-smi nvlink -e)"
+            )
+        if stray:
+            notes.append(f"single checksum errors without a repeat are chance, and no fault yet: {_listed(stray)}")
+        return notes
 
 
-def _kinds(kinds: dict[str, int]) -> str:
+def _is_stray(kinds: Mapping[str, int]) -> bool:
+    """Return whether the errors of a link are a few checksums alone, with nothing sent again or recovered."""
+    return all(_CHECKSUMS.search(name) for name in kinds) and sum(kinds.values()) <= _STRAY
+
+
+def _listed(links: Mapping[tuple[int, int], Mapping[str, int]]) -> str:
+    """Return links with their counters in words, those with the most errors first."""
+    worst = sorted(links.items(), key=lambda item: -sum(item[1].values()))
+    shown = [f"GPU{gpu} link {link} ({_kinds(kinds)})" for (gpu, link), kinds in worst]
+    return "; ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
+
+
+def _kinds(kinds: Mapping[str, int]) -> str:
     words: Sequence[str] = [f"{name} {count:,}" for name, count in kinds.items()]
     return ", ".join(words)

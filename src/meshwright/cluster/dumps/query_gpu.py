@@ -14,15 +14,17 @@ _AS_IN_Q = {
     "mig.mode.current": ("MIG Mode", "Current"),
     "pcie.link.width.max": ("Link Width", "Max"),
     "pcie.link.width.current": ("Link Width", "Current"),
+    "pcie.link.gen.max": ("PCIe Generation", "Max"),
+    "pcie.link.gen.gpumax": ("PCIe Generation", "Device Max"),
+    "pcie.link.gen.current": ("PCIe Generation", "Current"),
+    "pcie.link.gen.gpucurrent": ("PCIe Generation", "Current"),
+    "pstate": ("Performance State",),
 }
 _NUMBERS = ("index", "pci.bus_id", "gpu_bus_id", "uuid", "gpu_uuid")  # that tell a heading with the columns above
 
 
 def facts_by_gpu(lines: Iterable[str]) -> Iterator[tuple[int, Facts]]:
-    """Yield the number of each GPU below such a heading, with its facts as `nvidia-smi -q` would name them.
-
-    What a GPU does while it sleeps, the generation that its PCIe link runs at, is no fact of it and left out.
-    """
+    """Yield the number of each GPU below such a heading, with its facts as `nvidia-smi -q` would name them."""
     columns: list[tuple[str, str]] = []
     count = 0
     for line in lines:
