@@ -72,8 +72,8 @@ def reached_beside(tables: Sequence[ReadTable], index: int, expected: float) -> 
 def _test(table: ReadTable) -> tuple[object, ...]:
     """Return what tables of the same test have in common."""
     sizes = {rate.bytes for rate in table.rates}
-    whats = {rate.what for rate in table.rates}
-    return (table.tool, frozenset(whats), table.both_ways, frozenset(sizes), table.buffers, table.may_bound)
+    kinds = {rate.what for rate in table.rates}
+    return (table.tool, frozenset(kinds), table.both_ways, frozenset(sizes), table.buffers, table.may_bound)
 
 
 def _best(rates: Sequence[Rate]) -> float:
