@@ -88,6 +88,12 @@ def test_gpu_memory_slower_than_host_memory_of_the_same_nic_is_no_fault_of_the_n
     assert [table.buffers for table in parse_tables(rails(98.0) + CUDA + rails(30.0), "t")] == ["", "device to device"]
 
 
+def test_host_memory_of_another_nic_does_not_clear_the_network():
+    other = CUDA + VERBS.format(device="mlx5_7", size=65536, gbps=30.0)
+
+    assert "the network is sound" not in judged(rails(98.0) + other, link="100Gbps")[1].reason
+
+
 @pytest.mark.parametrize("link", ["100Gbps", None])
 def test_buffers_of_a_gpu_that_are_staged_name_gpudirect(link):
     text = OSU.format("HOST (H)", "4194304 12100.0\n") + OSU.format("DEVICE (D)", "4194304 4100.0\n")

@@ -45,7 +45,11 @@ def from_host_memory(tables: Sequence[ReadTable], index: int, expected: float | 
     if "device" not in table.buffers:
         return ""
     best = max(
-        (one for one in tables if "device" not in one.buffers and _test(one)[:3] == _test(table)[:3]),
+        (
+            one
+            for one in tables
+            if "device" not in one.buffers and one.device == table.device and _test(one)[:3] == _test(table)[:3]
+        ),
         default=None,
         key=lambda one: _best(one.rates),
     )
