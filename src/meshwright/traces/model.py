@@ -59,7 +59,7 @@ class HostTimeline:
     garbage: Array = field(default_factory=lambda: EMPTY)  # collecting garbage
     waiting: Array = field(default_factory=lambda: EMPTY)  # for the device
     operators: Array = field(default_factory=lambda: EMPTY)  # any operator, launch or copy call
-    frames: dict[str, Array] = field(default_factory=dict)  # in long annotations and frames of Python, by their names
+    frames: dict[str, Array] = field(default_factory=dict)  # in long annotations, operators and frames, by their names
 
     @property
     def is_traced(self) -> bool:

@@ -13,7 +13,7 @@ from .model import RankTrace
 from .stragglers.culprit import Culprit, CulpritFinding, find_culprit
 from .stragglers.meetings import Meetings, meetings_of
 from .stragglers.pace import paced
-from .stragglers.straggler_reason import idle_by
+from .stragglers.straggler_reason import idle_by, innermost
 from .uneven_steps import uneven_steps
 from .usage import Shares, common_steps, make_up, mean_of, median_of, parts_of, shares_of, steps_of
 
@@ -112,19 +112,23 @@ def _idle(ranks: Sequence[Sequence[RankTrace]], wanted: set[int], median: Shares
     """Return what the host did while the device idled: the largest part of it."""
     found: dict[str, float] = {}
     short_s = total_s = 0.0
-    for cycles in ranks:
-        for trace, window in steps_of(cycles, wanted):
-            if trace.device == "host" or not len(trace.host.operators):
-                return ""
-            gaps = parts_of(trace, window).idle
-            lengths = gaps[:, 1] - gaps[:, 0]
-            short_s += float(lengths[lengths < SHORT_GAP_S].sum())
-            total_s += float(lengths.sum())
-            for key, times in idle_by(trace, window).items():
-                found[key] = found.get(key, 0.0) + length_s(times)
+    steps = [step for cycles in ranks for step in steps_of(cycles, wanted)]
+    for trace, window in steps:
+        if trace.device == "host" or not len(trace.host.operators):
+            return ""
+        gaps = parts_of(trace, window).idle
+        lengths = gaps[:, 1] - gaps[:, 0]
+        short_s += float(lengths[lengths < SHORT_GAP_S].sum())
+        total_s += float(lengths.sum())
+        for key, times in idle_by(trace, window).items():
+            found[key] = found.get(key, 0.0) + length_s(times)
     if total_s <= 0:
         return ""
     if 2 * short_s > total_s:
         return f"gaps of less than {format_time(SHORT_GAP_S)} between kernels: the host launches too slowly"
     found.pop("data", None)
-    return IDLE_BY[max(found, key=found.__getitem__)]
+    most = max(found, key=found.__getitem__)
+    name = innermost(steps, [], most, found[most] / len(steps))
+    if not name:
+        return IDLE_BY[most]
+    return f"while the host is in {name}" + (", outside any operator" if most == "outside" else "")

@@ -138,3 +138,42 @@ def test_stages_that_are_slow_in_turn_or_even_are_not_named(tmp_path):
         assert summary.culprit is None
         assert "the stage of" not in verdict
         assert "pipeline" not in verdict
+
+
+def there_and_back(stages):
+    """Let even stages pass all microbatches on, and then back; each waits in its receive for what it needs."""
+    for order in (stages, stages[::-1]):
+        ready_us = {}
+        for batch in range(MICROBATCHES):
+            for place, rank in enumerate(order):
+                if place:
+                    before = order[place - 1].number
+                    passed(rank, before, "recv", max(rank.now_us, ready_us[batch, before]) + 20)
+                layers(rank, 8)
+                ready_us[batch, rank.number] = rank.now_us
+                if rank is not order[-1]:
+                    passed(rank, order[place + 1].number, "send", rank.now_us + 20)
+
+
+def test_even_stages_that_wait_in_receives_are_held_up_by_the_bubble_alone(tmp_path):
+    job = Job(STAGES)
+    for number in range(STEPS):
+        job.step(number)
+        there_and_back(job.ranks)
+        job.meet()
+    summary, verdict = told_of(tmp_path, job)
+
+    assert summary.culprit is None
+    assert "the bubble of a pipeline of 4 stages and 6 micro-batches is" in verdict
+    assert verdict.endswith(": nobody holds it up")
+
+
+def test_the_middle_of_a_pipeline_is_not_taken_for_the_whole_of_it(tmp_path):
+    job = Job(STAGES)
+    for number in range(STEPS):
+        job.step(number)
+        there_and_back(job.ranks)
+        job.meet()
+    ranks = read_traces(job.write(tmp_path)[1:3])
+
+    assert "bubble" not in verdict_of(ranks, summarized(ranks))

@@ -35,7 +35,8 @@ _LOADING = re.compile(
     re.IGNORECASE,
 )
 _BACKWARD, _OPTIMIZER, _LOADER = "autograd::engine::evaluate_function", "Optimizer.", "enumerate(DataLoader)"
-LEAST_FRAME_US = 1000.0  # of an annotation or a frame of Python that is kept: stacks have millions of short ones
+LEAST_FRAME_US = 1000.0  # of a frame that is kept by its name: stacks have millions of short ones
+_FRAMED = ("", "optimizer")  # roles of those
 MOST_DIGITS = 20  # of a number that stands as text
 MOST_US = 365.25 * 86400e6  # an operator whose beginning Kineto missed lasts since 1970: longer than that is left out
 
@@ -99,7 +100,7 @@ class Process:
     allocator: Spans = field(default_factory=Spans)
     garbage: Spans = field(default_factory=Spans)
     waiting: Spans = field(default_factory=Spans)
-    frames: Spans = field(default_factory=Spans)  # annotations and frames of Python that say nothing of the above
+    frames: Spans = field(default_factory=Spans)  # long annotations, frames of Python, operators and calls
     plain: Spans = field(default_factory=Spans)  # events without a category
     tasks: dict[int, str] = field(default_factory=dict)
     records: list[HostRecord] = field(default_factory=list)
@@ -164,8 +165,6 @@ class Collector:
                     process.tasks[len(process.plain.starts) - 1] = str(event.args.task)
             else:
                 self.special(process, event.name, event.ts, end, event.args, self.thread(event.tid))
-                if duration >= LEAST_FRAME_US and not self._roles[name]:
-                    process.frames.add(start, end, name)
 
     def named(self, name: str) -> int:
         """Return the number of a name."""
@@ -178,11 +177,13 @@ class Collector:
     def special(
         self, process: Process, name: str, start: float, end: float, args: Args | None = None, tid: int = 0
     ) -> None:
-        """Keep an event whose name says that it is a step, a phase, the data loader, the allocator and so on."""
+        """Keep an event whose name says that it is a step, a phase, the data loader and so on, or that lasts long."""
         number = self.named(name)
         role = self._roles.get(number)
         if role is None:
             role = self._roles[number] = _role_of(name)
+        if end - start >= LEAST_FRAME_US and role in _FRAMED:
+            process.frames.add(start, end, number)
         if not role:
             return
         if role == "step":

@@ -6,48 +6,66 @@ when its host posts the receive.
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from ...units import format_time
 from ..model import RankTrace, Window
 
 SLACK_SHARE = 0.05  # of a step, by which a stage may lose more than the bubble
+LEAST_SHARE = 0.05  # of a step: of stages that lose less nothing is said
+OVER_SHARE = 0.25  # of what they lose: a schedule whose bubble would be longer by more is another one
 Step = tuple[RankTrace, Window]
 
 
-def bubble_said(stages: Sequence[Sequence[Step]], works_s: Sequence[float], per_step: str) -> str:
-    """Return that the bubble explains what the stages of a pipeline lose; "" where it does not, or is not known.
+def bubble_said(stages: Sequence[Sequence[Step]], works_s: Sequence[float], moved_s: float, per_step: str) -> str:
+    """Return what of the loss of the stages of a pipeline is its bubble, and what is transfers; "" if it is not known.
 
-    Given the steps of each stage and the seconds that it works in the typical one.
+    Given the steps of each stage, the seconds that it works in the typical one, and those that the sends between stages
+    take the typical stage (0 where their ends are not known). Nobody holds the pipeline up where the bubble explains
+    what every stage loses.
     """
-    count = micro_batches_of(stages)
-    if not count:
-        return ""
+    count, chunks = micro_batches_of(stages)
     step_s = statistics.median(window.length_s for steps in stages for _, window in steps)
-    bubble_s = (len(stages) - 1) / count * statistics.median(works_s)
     lost_s = [step_s - work_s for work_s in works_s]
-    if max(lost_s) > bubble_s + SLACK_SHARE * step_s:
+    typical_s = statistics.median(lost_s)
+    if not count or typical_s <= LEAST_SHARE * step_s:
         return ""
-    return (
-        f"each stage waits or idles {format_time(statistics.median(lost_s))}{per_step}, of which the bubble of a "
-        f"pipeline of {len(stages)} stages and {count} micro-batches is {format_time(bubble_s)}: nobody holds it up"
-    )
+    bubble_s = (len(stages) - 1) / (count * chunks) * statistics.median(works_s)
+    if bubble_s > (1 + OVER_SHARE) * typical_s:
+        return ""
+    said = f"each stage waits or idles {format_time(typical_s)}{per_step}, of which the bubble of a pipeline of "
+    said += f"{len(stages)} stages{f' of {chunks} chunks' if chunks > 1 else ''} and {count} micro-batches is "
+    said += format_time(min(bubble_s, typical_s))
+    if max(lost_s) <= bubble_s + SLACK_SHARE * step_s:
+        return f"{said}: nobody holds it up"
+    if moved_s > (typical_s - bubble_s) / 2:
+        return f"{said}, and transfers between stages are {format_time(min(moved_s, typical_s - bubble_s))}"
+    return ""
 
 
-def micro_batches_of(stages: Sequence[Sequence[Step]]) -> int:
-    """Return the micro-batches of a step by the sends of the stages; 0 where they are not those of a plain pipeline.
+def micro_batches_of(stages: Sequence[Sequence[Step]]) -> tuple[int, int]:
+    """Return the micro-batches of a step by the sends of the stages, and the chunks of a stage; (0, 1) if not known.
 
-    Its first stage sends each on, its last sends each back, and all others do both.
+    With one chunk a stage, the first one sends each on, the last one sends each back, and all others do both. With
+    several, all do both with each, except that the first has none to send its first chunk back to, and the last none to
+    send its last chunk on to. A kernel that may be either counts half: every stage receives as often as it sends.
     """
     sends = sorted(_sends(steps) for steps in stages)
-    if len(sends) < 2 or not sends[0]:
-        return 0
-    return sends[0] if sends == [sends[0]] * 2 + [2 * sends[0]] * (len(sends) - 2) else 0
+    if len(sends) < 2 or not sends[0] or sends[1] != sends[0]:
+        return 0, 1
+    if len(sends) == 2:
+        return sends[0], 1
+    count = sends[-1] - sends[0]
+    chunks, odd = divmod(sends[-1], 2 * count) if count else (0, 1)
+    if odd or set(sends[2:]) != {sends[-1]}:
+        return 0, 1
+    return count, chunks
 
 
 def _sends(steps: Sequence[Step]) -> int:
-    counts = [
-        sum(call.name == "send" and window.start_s <= call.start_s < window.end_s for call in trace.calls)
-        for trace, window in steps
-    ]
-    return counts[0] if counts and len(set(counts)) == 1 else 0
+    counts = set()
+    for trace, window in steps:
+        names = Counter(call.name for call in trace.calls if window.start_s <= call.start_s < window.end_s)
+        counts.add(names["send"] if names["send"] or names["send_recv"] % 2 else names["send_recv"] // 2)
+    return counts.pop() if len(counts) == 1 else 0

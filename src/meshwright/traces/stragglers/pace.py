@@ -18,6 +18,7 @@ from ..intervals import Array, length_s, union_of_sets, without
 from ..model import RankTrace, Window
 from ..usage import common_steps, parts_of, per_step, steps_of
 from .bubble import bubble_said
+from .collective_costs import collective_costs
 from .culprit import Culprit, CulpritFinding
 from .meetings import Meetings, joined
 from .straggler_reason import Step, idle_by, reason
@@ -57,7 +58,9 @@ def paced(
             found.append((_excess_s(stages, step_s), stages))
     longest_s, stages = max(found, key=lambda one: one[0], default=(0.0, []))
     if longest_s <= 0:
-        return _idled(ranks, meetings, finding, [stages for _, stages in found], step_s)
+        pipelines = [stages for _, stages in found]
+        idled = _idled(ranks, meetings, finding, pipelines, step_s)
+        return _by_schedule(ranks, meetings, idled, pipelines) if idled == finding else idled
     slow = max(stages, key=lambda stage: stage.typical_s)
     whole = _whole(stages, meetings)
     alike = _replicas(slow.rank, stages, meetings)
@@ -109,15 +112,38 @@ def _idled(
         if _alone_s(most, stages, meetings.moved_s) > LEAST_SHARE * step_s:
             because = reason([cycles for cycles in ranks if cycles[0].rank in idle_s], most, longer_s)
             return _blamed(finding, most, longer_s, because, whole)
-        works_s = [stage.typical_s for stage in stages]
-        bubble = bubble_said([stage.steps for stage in stages], works_s, per_step(ranks))
-        said = bubble or (
+        said = _bubble(stages, meetings, per_step(ranks)) or (
             f"the device of rank {most} idles {format_time(longer_s)}{per_step(ranks)} longer than any other of its "
             f"{whole}, while its host runs code outside any operator: it holds up the others or waits for them, which "
             "is not told"
         )
         return msgspec.structs.replace(finding, said="; ".join(filter(None, (finding.said, said))))
     return finding
+
+
+def _by_schedule(
+    ranks: Sequence[Sequence[RankTrace]],
+    meetings: Meetings,
+    finding: CulpritFinding,
+    pipelines: Sequence[Sequence[_Stage]],
+) -> CulpritFinding:
+    """Return `finding`, and in it what a pipeline of which no stage stands out loses by its schedule."""
+    job = max(trace.world_size for cycles in ranks for trace in cycles)
+    if job > len(ranks):
+        pipelines = [stages for stages in pipelines if len(stages) > 2]  # two may be the middle of a longer one
+    wholes = [stages for stages in pipelines if _whole(stages, meetings) == "pipeline"]
+    said = [_bubble(stages, meetings, per_step(ranks)) for stages in wholes]
+    if not said or not all(said):
+        return finding
+    return msgspec.structs.replace(finding, said="; ".join(filter(None, (finding.said, said[0]))))
+
+
+def _bubble(stages: Sequence[_Stage], meetings: Meetings, per: str) -> str:
+    mine = {stage.rank for stage in stages}
+    sends = [send for send in meetings.sends if {arrival.rank for arrival in send.arrivals} <= mine]
+    waits = {id(trace): without(trace.comm, trace.compute) for stage in stages for trace, _ in stage.steps}
+    moved_s = collective_costs(sends, waits).moved_s if sends else 0.0
+    return bubble_said([stage.steps for stage in stages], [stage.typical_s for stage in stages], moved_s, per)
 
 
 def _outside(trace: RankTrace, window: Window) -> Array:

@@ -20,6 +20,7 @@ _ACTIVITIES: tuple[tuple[str, str], ...] = (
     ("waiting", "waits for the device"),
     ("operators", "runs operators and launches"),
 )
+_NAMED = ("operators", "outside")  # activities of which frames and annotations say more
 _COPIES = {"copied": "to the device", "other": "to the host"}  # under which nothing else runs
 LEAST_EXCESS = 0.05  # of what the rank costs: less is no reason for it
 UNTOLD = "nothing in its trace tells why"
@@ -69,7 +70,11 @@ def _reason(steps: Mapping[int | None, list[Step]], rank: int, least_s: float, p
         return f"it waits {longer} for copies {_COPIES[largest]}"
     if not any(trace.host.is_traced for trace, _ in own):
         return f"its device idles {longer}, of its host there is nothing in the trace"
-    said = _code(own, others, excess[largest]) if largest == "outside" else dict(_ACTIVITIES)[largest]
+    name = innermost(own, others, largest, excess[largest])
+    if largest == "outside":
+        said = f"is in {name}, outside any operator," if name else "is in code outside any operator"
+    else:
+        said, longer = dict(_ACTIVITIES)[largest], longer + (f" ({name} most of it)" if name else "")
     return f"its host {said} {longer}" + ("" if host else " while its device idles")
 
 
@@ -99,31 +104,37 @@ def idle_by(trace: RankTrace, window: Window) -> dict[str, Array]:
     return found
 
 
-def _code(own: Sequence[Step], others: Sequence[Sequence[Step]], excess_s: float) -> str:
-    """Return what a host is in while it runs no operator: the innermost frame or annotation that is most of it.
+def innermost(own: Sequence[Step], others: Sequence[Sequence[Step]], activity: str, excess_s: float) -> str:
+    """Return the innermost frame, annotation or long operator that a host is in for most of some time; "" for none.
 
-    One that lasts much longer than that (a loop of training), or as long on the other ranks, tells nothing.
+    Given what the host does in that time, while the device idles: an operator, or code outside any. What lasts much
+    longer than that (a loop of training), or as long on the other ranks, tells nothing.
     """
-    mine = _framed(own, {name for trace, _ in own for name in trace.host.frames})
+    if activity not in _NAMED:
+        return ""
+    mine = _framed(own, {name for trace, _ in own for name in trace.host.frames}, activity)
     found = {name: times for name, times in mine.items() if 2 * times[0] > max(excess_s, times[1])}
-    theirs = [_framed(steps, set(found)) for steps in others]
+    theirs = [_framed(steps, set(found), activity) for steps in others]
     more = [
         (whole_s, name)
         for name, (idle_s, whole_s) in found.items()
-        if 2 * (idle_s - statistics.median(one[name][0] for one in theirs)) > excess_s
+        if 2 * (idle_s - (statistics.median(one[name][0] for one in theirs) if theirs else 0.0)) > excess_s
     ]
-    return f"is in {_short(min(more)[1])}, outside any operator," if more else "is in code outside any operator"
+    return _short(min(more)[1]) if more else ""
 
 
-def _framed(steps: Sequence[Step], names: AbstractSet[str]) -> dict[str, tuple[float, float]]:
-    """Return of each frame the seconds of a step that it lasts while nothing else is known of the host, and in all."""
+def _framed(steps: Sequence[Step], names: AbstractSet[str], activity: str) -> dict[str, tuple[float, float]]:
+    """Return of each frame the seconds of a step that it lasts while the host does something and the device idles.
+
+    And how long it lasts in all.
+    """
     found = dict.fromkeys(names, (0.0, 0.0))
     for trace, window in steps if names else ():
-        outside = idle_by(trace, window)["outside"]
+        idle = idle_by(trace, window)[activity]
         for name in names & trace.host.frames.keys():
             inside = clipped(trace.host.frames[name], window.start_s, window.end_s)
             idle_s, whole_s = found[name]
-            idle_s += length_s(intersection(inside, outside)) / len(steps)
+            idle_s += length_s(intersection(inside, idle)) / len(steps)
             found[name] = idle_s, whole_s + length_s(inside) / len(steps)
     return found
 
