@@ -59,10 +59,12 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
         show_comparison(shown, comparison, page.title if len(runs) == 2 else "")
     else:
         from ..report.pages.trace import trace_page
+        from ..traces.formats.opening import OWN_PAGES
         from ..traces.reading import read_traces
         from ..traces.summary import summarized
 
-        ranks, first = read_traces(what), what[0].resolve()
+        ranks = read_traces(what)
+        first = next((path for path in what if not path.name.endswith(OWN_PAGES)), what[0]).resolve()
         summary = summarized(ranks)
         page = trace_page(ranks, summary, first.name)
         default = first.with_name(f"{first.name.split('.')[0]}-report.html")

@@ -43,6 +43,15 @@ def test_the_page_is_named_by_html_as_in_other_commands(capsys, tmp_path):
     assert (tmp_path / "page.html").exists()
 
 
+def test_a_page_from_before_among_the_traces_does_not_name_the_next_one(capsys, tmp_path):
+    files = [shutil.copy(path, tmp_path) for path in sorted((DATA / "t07_culprit").glob("*"))]
+    report(capsys, *files)
+    code, _ = report(capsys, *sorted(tmp_path.glob("*.json*")))
+
+    assert code == 0
+    assert len(list(tmp_path.glob("*-report.html"))) == 1
+
+
 def test_nobody_to_blame_is_null(capsys, tmp_path):
     _, printed = report(capsys, DATA / "real_runs" / "none", "--json", "--output", tmp_path / "page.html")
 

@@ -192,7 +192,7 @@ def test_ranks_that_are_late_together_under_computation_cost_what_comes_out_behi
 
 
 def test_ranks_that_are_slow_together_are_said_and_none_is_blamed(tmp_path):
-    """The two ranks of the second host of three."""
+    """The two ranks of the second host of three: without both, the others would not wait for the later one either."""
     job = run(
         Job(6), lambda rank, step: rank.compute(6000 + 20 * rank.number, "slow") if rank.number in {2, 3} else None
     )
@@ -200,7 +200,7 @@ def test_ranks_that_are_slow_together_are_said_and_none_is_blamed(tmp_path):
 
     assert found.culprit is None
     assert found.finding.said.startswith(
-        "ranks 2 and 3 come last together and cost 6.04 ms a step, none of them alone; of rank 2"
+        "ranks 2 and 3 come last together and cost 6.06 ms a step, none of them alone; of rank 2"
     )
 
 

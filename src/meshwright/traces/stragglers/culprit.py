@@ -20,7 +20,8 @@ from ..usage import common_steps, per_step, steps_of
 from .absorbed import OtherTransfers
 from .chained import MeetingChains
 from .collective_costs import CollectiveCosts, collective_costs
-from .late_together import late_together
+from .in_turn import in_turn
+from .late_together import beside, late_together
 from .lost_by import lost_by
 from .meetings import Meetings, TracedMeeting, joined
 from .own_lateness import OwnLateness
@@ -100,7 +101,11 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     if not is_late:
         said = late_together(ranks, found, lateness_of, transfers, step_s)
         said += f"; {meetings.untraced}" if said and meetings.untraced else ""
-        said = said or _nobody(meetings, shared, step_s, per) + _now_and_then(ranks, found, by_step, step_s)
+        if not said:
+            go_round = shared.waited_s > WAITED_SHARE * step_s and not meetings.untraced
+            turns = in_turn(ranks, steps, by_step, LEAST_SHARE[device] * step_s) if go_round else ""
+            said = _nobody(meetings, shared, step_s, per)
+            said += _now_and_then(ranks, found, by_step, step_s) or turns
         said = "; ".join(filter(None, (said, link)))
         return CulpritFinding(culprit=None, said=said, lateness=lateness)
     because = reason([cycles for cycles in ranks if cycles[0].rank in peers], worst, costs[worst])
@@ -111,7 +116,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because, at_most=bool(bystanders))
     both = transfer_s > costs[worst] and transfer_s > LEAST_LINK_SHARE * step_s
     said = f"the transfers themselves take {format_time(transfer_s)}{per}, more than that" if both else ""
-    said = meetings.untraced or said
+    said = meetings.untraced or said or beside(ranks, worst, RIVAL * costs[worst], found, lateness_of, transfers)
     return CulpritFinding(culprit=culprit, said=said, lateness=lateness, peers=frozenset(peers - {worst}))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from ...units import format_time
-from ..intervals import length_s, without
+from ..intervals import length_s, union_of_sets, without
 from ..model import RankTrace
 from ..usage import per_step
 from .absorbed import OtherTransfers
@@ -38,14 +38,43 @@ def late_together(
         late = _same_ranks(found, lateness, busy)
         if len(late) < 2 or 2 * len(late) > len(everyone):
             continue
-        faults = {id(meeting): lateness.behind(meeting, at) for meeting in found if (at := _place(meeting, late))}
-        late_s = statistics.median(lost_by(late, found, faults, MeetingChains(found, faults, transfers), transfers))
+        late_s = _cost_s(late, found, lateness, transfers)
         if late_s > LEAST_SHARE[found[0].last.trace.device] * step_s:
             beside = {min(late), *(everyone - late)}
             because = reason([cycles for cycles in ranks if cycles[0].rank in beside], min(late), late_s)
             costs = f"cost {format_time(late_s)}{per_step(ranks)}"
             return f"{_named(late)} come last together and {costs}, none of them alone; of rank {min(late)}: {because}"
     return ""
+
+
+def beside(
+    ranks: Sequence[Sequence[RankTrace]],
+    worst: int,
+    least_s: float,
+    found: Sequence[TracedMeeting],
+    lateness: OwnLateness,
+    transfers: OtherTransfers,
+) -> str:
+    """Return which ranks come last together with the one that is last of all, if they cost so much; else ""."""
+    everyone = {arrival.rank for meeting in found for arrival in meeting.arrivals}
+    late = _same_ranks(found, lateness, transfers)
+    if worst not in late or len(late) < 2 or 2 * len(late) > len(everyone):
+        return ""
+    late_s = _cost_s(late, found, lateness, transfers)
+    costs = f"cost {format_time(late_s)}{per_step(ranks)}"
+    return f"{_named(late)} come last together and {costs}" if late_s > least_s else ""
+
+
+def _cost_s(
+    late: AbstractSet[int], found: Sequence[TracedMeeting], lateness: OwnLateness, transfers: OtherTransfers
+) -> float:
+    """Return what ranks that come last together cost in the typical step."""
+    faults = {}
+    for meeting in found:
+        if at := _place(meeting, late):
+            each = [lateness.behind(meeting, place) for place in range(at, len(meeting.arrivals))]
+            faults[id(meeting)] = union_of_sets(each)
+    return statistics.median(lost_by(late, found, faults, MeetingChains(found, faults, transfers), transfers))
 
 
 def _named(late: AbstractSet[int]) -> str:
