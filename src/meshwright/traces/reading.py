@@ -144,6 +144,13 @@ def _by_name(names: Sequence[str]) -> list[int]:
     return ranks if len(set(ranks)) == len(names) else []
 
 
+def file_of(trace: RankTrace) -> str:
+    """Return which file a rank is, where neither its name nor a note says so; "" where one does."""
+    if trace.rank in _by_name([trace.name]) or any(note.startswith(f"rank {trace.rank} is ") for note in trace.notes):
+        return ""
+    return f"rank {trace.rank} is {f'{trace.label} of ' if trace.label else ''}{trace.name}"
+
+
 def _by_order(untold: Sequence[RankTrace], taken: set[int]) -> None:
     """Give a rank to each worker whose files say none, in the order of their names."""
     workers: dict[tuple[str, str], int] = {}

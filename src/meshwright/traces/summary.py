@@ -1,6 +1,6 @@
 """The summary of the traces of all ranks: where a step goes, rank by rank, and who the others wait for."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from ..units import format_time
 from .cycles import cycles_apart
 from .intervals import length_s
 from .model import RankTrace
+from .reading import file_of
 from .stragglers.culprit import Culprit, CulpritFinding, find_culprit
 from .stragglers.meetings import Meetings, meetings_of
 from .stragglers.pace import paced
@@ -54,8 +55,8 @@ class TraceSummary(NamedTuple):
         return self.mean or self.median
 
     @property
-    def one_process(self) -> bool:
-        """Return whether the ranks are the devices that one process used."""
+    def devices_alone(self) -> bool:
+        """Return whether the ranks are the devices that processes used, each of them several."""
         return len(self.ranks) > 1 and all(own.device for own in self.ranks)
 
     @property
@@ -89,9 +90,18 @@ def summarized(ranks: Sequence[Sequence[RankTrace]]) -> TraceSummary:
     notes += [note for trace in every for note in trace.notes]
     marked = all(trace.marked for trace in every)
     idle = _idle(ranks, wanted, median)
-    told = (*notes, *cycles_apart(ranks, wanted), *meetings.notes)
+    told = (*notes, *cycles_apart(ranks, wanted), *meetings.notes, *_files_of(ranks, finding.culprit))
     uneven = uneven_steps(by_step, {trace.windows[0].number for trace in every})
     return TraceSummary(median, tuple(table), finding, meetings, len(wanted), marked, idle, told, uneven, mean)
+
+
+def _files_of(ranks: Sequence[Sequence[RankTrace]], culprit: Culprit | None) -> list[str]:
+    """Return which files the culprit is, where their names do not say so; nothing of ranks that share a file."""
+    if culprit is None:
+        return []
+    shared = Counter(source for cycles in ranks for source in {trace.source for trace in cycles})
+    found = [trace for cycles in ranks if cycles[0].rank == culprit.rank for trace in cycles]
+    return [said for trace in found if (trace.label or shared[trace.source] == 1) and (said := file_of(trace))]
 
 
 def _wanted(ranks: Sequence[Sequence[RankTrace]]) -> tuple[set[int], list[str]]:

@@ -60,3 +60,12 @@ def test_a_second_rank_that_is_little_late_is_not_said_beside_the_last(tmp_path)
 
     assert found.culprit.rank == 1
     assert found.finding.said == ""
+
+
+def test_the_file_of_the_culprit_is_said_where_its_name_does_not_tell_its_rank(tmp_path):
+    told_of(tmp_path, lambda rank, step: 8000 * (rank == 2) + 1)
+    assert summarized(read_traces([tmp_path])).notes == ()
+    for rank, name in enumerate("dacb"):
+        (tmp_path / f"rank{rank}.json").rename(tmp_path / f"{name}.json")
+
+    assert summarized(read_traces([tmp_path])).notes == ("rank 2 is c.json",)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from meshwright.report.pages.trace import verdict_of
 from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
 
@@ -93,3 +94,11 @@ def test_devices_of_one_host_are_ranks_and_the_late_one_is_named(tmp_path):
     assert culprit is not None
     assert culprit.rank == 2
     assert "its kernels take" in culprit.because
+
+
+def test_devices_of_several_processes_are_not_called_those_of_one(tmp_path):
+    for host in ("a", "b"):
+        written(tmp_path / f"{host}.trace.json", *(gpu(n + 1, n) for n in range(2)))
+    ranks = read_traces([tmp_path])
+
+    assert "on 4 devices of 2 processes" in verdict_of(ranks, summarized(ranks))

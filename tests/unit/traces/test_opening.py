@@ -247,6 +247,26 @@ def test_a_folder_without_a_trace_is_refused_in_one_line(tmp_path, make, message
     assert "\n" not in str(caught.value)
 
 
+def test_what_jax_writes_for_another_viewer_beside_a_trace_is_no_second_host(tmp_path):
+    (tmp_path / "perfetto_trace.json.gz").write_bytes(gzip.compress(trace().encode()))
+    assert len(read_traces([tmp_path])) == 1
+    (tmp_path / "node0.trace.json.gz").write_bytes(gzip.compress(trace().encode()))
+
+    assert [trace.name for cycles in read_traces([tmp_path]) for trace in cycles] == ["node0.trace.json.gz"]
+
+
+def test_profiles_of_several_times_in_a_log_directory_are_not_joined(tmp_path):
+    for when, host in (("2026_01_02", "a"), ("2026_01_03", "b"), ("2026_01_04", "a")):
+        session = tmp_path / "plugins" / "profile" / when
+        session.mkdir(parents=True)
+        (session / f"{host}.trace.json").write_text(trace())
+
+    with pytest.raises(InputError, match="2 profiles in it; expected one of them: .*2026_01_04"):
+        read_traces([tmp_path])
+    (tmp_path / "plugins" / "profile" / "2026_01_04" / "a.trace.json").unlink()
+    assert len(read_traces([tmp_path])) == 2
+
+
 def test_a_file_given_twice_is_refused(tmp_path):
     path = tmp_path / "rank0.json"
     path.write_text(trace())

@@ -59,7 +59,9 @@ def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary, titl
 def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> str:
     """Return the verdict in one sentence."""
     step, count = summary.typical, len(summary.ranks)
-    on = f"on {count} devices of one process" if summary.one_process else f"on {counted(count, 'rank')}"
+    processes = len({cycles[0].source for cycles in ranks})
+    of = "one process" if processes == 1 else f"{processes} processes"
+    on = f"on {count} devices of {of}" if summary.devices_alone else f"on {counted(count, 'rank')}"
     if summary.marked:
         steps = f"{counted(summary.steps, 'step')} traced"
         text = f"step {format_time(step.step_s)} {on} ({steps})"
@@ -127,7 +129,7 @@ def _shares_table(summary: TraceSummary) -> Table:
 
 def figures_of(summary: TraceSummary) -> str:
     """Return what the figures of a typical step are, for a reader."""
-    by = " devices" if summary.one_process else " ranks"
+    by = " devices" if summary.devices_alone else " ranks"
     return (_MEANS if summary.mean else _MEDIANS).replace(" ranks", by)
 
 

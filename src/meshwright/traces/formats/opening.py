@@ -11,6 +11,7 @@ import os
 import re
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, cast
@@ -28,6 +29,8 @@ SUFFIXES = (".json", ".gz", ".zip", ".sqlite", ".et", "_results.db")
 _OTHERS = re.compile(r"\.(?:tar|txt|log|out|err|csv|tsv|pkl|pickle|pt|np[yz]|xml|html|db|md|ya?ml|jsonl)\.gz$")
 HANDLER = re.compile(r"\.pt\.trace\.json(?:\.gz)?$")  # what torch.profiler.tensorboard_trace_handler writes
 _WORD = 4  # bytes
+_SAME_AGAIN = "perfetto_trace.json.gz"  # what JAX writes for another viewer beside the trace of a host
+_SESSIONS = ("plugins", "profile")  # folders of a log directory, in which each profile has one of its own
 OWN_PAGES = ("-report.json", "-report.html")  # what `report` writes beside a trace
 ZIP = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
@@ -90,11 +93,25 @@ def _of_folder(folder: Path) -> list[Path]:
         every += [Path(base, name) for name in names if name.endswith(SUFFIXES) and not _OTHERS.search(name)]
         if len(every) > MOST_FILES:
             raise InputError(f"{folder}: more than {MOST_FILES:,} files; expected a folder of traces")
+    beside = {path.parent for path in every if path.name != _SAME_AGAIN}
+    every = [path for path in every if path.name != _SAME_AGAIN or path.parent not in beside]
+    _refuse_several_profiles(folder, every)
     handlers = [path for path in every if HANDLER.search(path.name)]
     kept = handlers or [path for path in every if not path.name.endswith(OWN_PAGES)]
     if not kept:
         raise InputError(f"{folder}: no trace in it; expected {', '.join(SUFFIXES)} or the folder of a run (plan.json)")
     return sorted(kept, key=lambda path: natural(str(path)))
+
+
+def _refuse_several_profiles(folder: Path, found: Sequence[Path]) -> None:
+    """Raise InputError for a log directory with profiles of several times: one host is in two of them."""
+    sessions: dict[str, list[Path]] = defaultdict(list)
+    for path in found:
+        if path.parts[-4:-2] == _SESSIONS:
+            sessions[path.name].append(path.parent)
+    most = max(sessions.values(), key=len, default=[])
+    if len(most) > 1:
+        raise InputError(f"{folder}: {len(most)} profiles in it; expected one of them: {max(most)}")
 
 
 def _members(path: Path, folder: Path | None) -> list[Source]:
