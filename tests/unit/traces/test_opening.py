@@ -267,6 +267,14 @@ def test_profiles_of_several_times_in_a_log_directory_are_not_joined(tmp_path):
     assert len(read_traces([tmp_path])) == 2
 
 
+def test_a_trace_that_lies_beside_its_packed_copy_is_not_two_ranks(tmp_path):
+    (tmp_path / "a.json").write_text(trace())
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(trace().encode()))
+
+    with pytest.raises(InputError, match=r"a.json and .*a.json.gz: one trace, packed and not"):
+        read_traces([tmp_path])
+
+
 def test_a_file_given_twice_is_refused(tmp_path):
     path = tmp_path / "rank0.json"
     path.write_text(trace())

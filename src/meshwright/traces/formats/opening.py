@@ -84,6 +84,10 @@ def trace_sources(paths: Sequence[Path]) -> list[Source]:
     twice = {source for source in found if found.count(source) > 1} if len(found) < 1000 else set()
     if twice:
         raise InputError(f"{sorted(map(str, twice))[0]}: given twice")
+    every = {str(source) for source in found}
+    packed = sorted(name for name in every if f"{name}.gz" in every)
+    if packed:
+        raise InputError(f"{packed[0]} and {packed[0]}.gz: one trace, packed and not; expected one of them")
     return sorted(found, key=lambda source: natural(source.name))
 
 
