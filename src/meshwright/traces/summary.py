@@ -89,9 +89,10 @@ def summarized(ranks: Sequence[Sequence[RankTrace]]) -> TraceSummary:
     every = [trace for cycles in ranks for trace in cycles]
     notes += [note for trace in every for note in trace.notes]
     marked = all(trace.marked for trace in every)
-    idle = _idle(ranks, wanted, median)
+    idle = _idle(ranks, wanted)
     told = (*notes, *cycles_apart(ranks, wanted), *meetings.notes, *_files_of(ranks, finding.culprit))
-    uneven = uneven_steps(by_step, {trace.windows[0].number for trace in every})
+    begins = {trace.windows[0].number for trace in every}
+    uneven = uneven_steps(by_step, begins, lambda steps: _idle(ranks, steps))
     return TraceSummary(median, tuple(table), finding, meetings, len(wanted), marked, idle, told, uneven, mean)
 
 
@@ -118,7 +119,7 @@ def _wanted(ranks: Sequence[Sequence[RankTrace]]) -> tuple[set[int], list[str]]:
     return every, [f"no step was traced by all ranks: each rank's own are taken (steps traced: {said})"]
 
 
-def _idle(ranks: Sequence[Sequence[RankTrace]], wanted: set[int], median: Shares) -> str:
+def _idle(ranks: Sequence[Sequence[RankTrace]], wanted: set[int]) -> str:
     """Return what the host did while the device idled: the largest part of it."""
     found: dict[str, float] = {}
     short_s = total_s = 0.0

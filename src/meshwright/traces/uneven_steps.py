@@ -7,7 +7,7 @@ The first step of a trace that only waits longer for others is left out: their p
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from ..units import format_time
@@ -27,10 +27,12 @@ PARTS = {
 }
 
 
-def uneven_steps(by_step: Mapping[int, Sequence[Shares]], first: AbstractSet[int]) -> str:
+def uneven_steps(
+    by_step: Mapping[int, Sequence[Shares]], first: AbstractSet[int], idle_in: Callable[[set[int]], str]
+) -> str:
     """Return which steps are long, and by what, given what each rank did in each step; "" where none costs much.
 
-    `first` are the steps with which a trace begins.
+    `first` are the steps with which a trace begins; `idle_in` says what hosts did while devices idled in some steps.
     """
     steps = {number: median_of(found) for number, found in sorted(by_step.items())}
     if len(steps) < LEAST_STEPS:
@@ -46,7 +48,10 @@ def uneven_steps(by_step: Mapping[int, Sequence[Shares]], first: AbstractSet[int
         return ""
     lasts_s = statistics.median(one.step_s for one in long.values())
     takes = f"{format_time(lasts_s)}, {lasts_s / typical.step_s:.1f} times the typical step"
-    return f"{_who(list(long), len(steps))} {takes}, mostly by more {PARTS[_grown(list(long.values()), typical)]}"
+    grown = _grown(list(long.values()), typical)
+    idle = idle_in(set(long)) if grown == "idle_s" else ""
+    said = f"{_who(list(long), len(steps))} {takes}, mostly by more {PARTS[grown]}"
+    return f"{said} ({idle})" if idle else said
 
 
 def _grown(long: Sequence[Shares], typical: Shares) -> str:

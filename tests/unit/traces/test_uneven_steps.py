@@ -45,6 +45,18 @@ def test_a_step_in_which_all_hosts_compile_is_told(tmp_path):
     assert "nobody is late" in found
 
 
+def test_what_hosts_are_in_during_a_long_step_is_named(tmp_path):
+    job = Job(2)
+    for number in range(5):
+        job.step(number)
+        for rank in job.ranks:
+            rank.compute(90_000)
+            rank.host_is("save checkpoint", 2_000_000 if number == 2 else 0)
+        job.meet()
+
+    assert "more idle time (while the host is in save checkpoint, outside any operator);" in verdict(tmp_path, job)
+
+
 @pytest.mark.parametrize("reduced", [set(), {3}, set(range(8))], ids=["never", "once", "always"])
 def test_steps_that_cost_little_more_are_not_told(tmp_path, reduced):
     """One step of eight that lasts 1.5 times as long is 6 % of all."""
