@@ -41,7 +41,10 @@ REASONS = {
         lambda rank: rank.host_is("Python GC", 5000, "python_function"),
         "collects garbage 5 ms a step longer",
     ),
-    "operators": (lambda rank: rank.host_is("aten::nonzero", 5000, "cpu_op"), "operators and launches 5 ms a step longer (aten::nonzero most of it)"),
+    "operators": (
+        lambda rank: rank.host_is("aten::nonzero", 5000, "cpu_op"),
+        "operators and launches 5 ms a step longer (aten::nonzero most of it)",
+    ),
     "waiting": (lambda rank: rank.host_is("cudaStreamSynchronize", 5000, "cuda_runtime"), "waits for the device 5 ms"),
     "outside": (lambda rank: rank.idle(5000), "its host is in code outside any operator 5 ms a step longer"),
     "kernels": (lambda rank: rank.compute(5000, "slow"), "its kernels take 5 ms a step longer (slow most of it)"),

@@ -1,4 +1,4 @@
-"""What the hosts of all ranks are in while their devices idle is named."""
+"""The code that hosts are in while their devices idle is named."""
 
 import pytest
 

@@ -5,6 +5,7 @@ together by `clock_offsets`) -> `own_lateness` (how late a rank is by itself: wa
 `absorbed` by later ones do not count) -> `lost_by` (what a rank costs) -> `culprit` (the verdict) with
 `straggler_reason` (what the rank did meanwhile).
 
-Beside it: `late_together` (several ranks at once, such as those of a host), `neighbours` and `pace` (who sets the pace
-of a pipeline or a ring), its `bubble`, `collective_costs` (waiting and moving data), `slow_links`.
+Beside it: `late_together` (several ranks at once, such as those of a host), `in_turn` (another one in each step),
+`neighbours` and `pace` (who sets the pace of a pipeline or a ring), its `bubble`, `collective_costs` (waiting and
+moving data), `slow_links`.
 """

@@ -21,9 +21,9 @@ Step = tuple[RankTrace, Window]
 def bubble_said(stages: Sequence[Sequence[Step]], works_s: Sequence[float], moved_s: float, per_step: str) -> str:
     """Return what of the loss of the stages of a pipeline is its bubble, and what is transfers; "" if it is not known.
 
-    Given the steps of each stage, the seconds that it works in the typical one, and those that the sends between stages
-    take the typical stage (0 where their ends are not known). Nobody holds the pipeline up where the bubble explains
-    what every stage loses.
+    Given the steps of each stage, the seconds that it works in the typical one, and the seconds of transfers between
+    stages on the typical stage (0 where their ends are not known). Nobody holds the pipeline up where the bubble
+    explains what every stage loses.
     """
     count, chunks = micro_batches_of(stages)
     step_s = statistics.median(window.length_s for steps in stages for _, window in steps)

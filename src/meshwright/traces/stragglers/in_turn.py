@@ -7,7 +7,7 @@ from ..model import RankTrace
 from .straggler_reason import reason
 
 LEAST_STEPS = 3  # in which one rank is late
-LEAST_RANKS = 3  # that are late in turn, where there are so many
+LEAST_RANKS = 3  # that are late in turn; all where there are fewer
 MOST_NAMED = 4  # turns
 
 
