@@ -68,6 +68,7 @@ INPUTS = {
 MEASURED = {
     "step_time_s": "measured seconds of a step",
     "tokens_per_s_per_gpu": "measured tokens a second of one GPU, from which the step is where that is empty",
+    "samples_per_s": "measured sequences a second of all GPUs, from which the step is where both are empty",
     "peak_memory_bytes_per_gpu": "measured peak of the fullest GPU",
 }
 WHOLE = frozenset(  # columns of whole numbers
@@ -192,7 +193,7 @@ def recomputation(text: str) -> str | None:
 
 def says_only_that(text: str) -> bool:
     """Return whether a cell says that something is done, and not how: "True" under "Activation Checkpointing"."""
-    return FLAGS.get(text.strip().lower()) == 1
+    return FLAGS.get(text.strip().lower()) == 1 or text.strip().lower() == "custom"  # MaxText's, of further keys
 
 
 def schedule_word(text: str) -> str | None:

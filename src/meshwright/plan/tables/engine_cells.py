@@ -12,7 +12,9 @@ from ...errors import InputError
 from ...layout_names import (
     DEGREE,
     NEAR,
+    OF_PAPERS,
     RANK_BATCH,
+    REST,
     names_sharding,
     near_key,
     own_name,
@@ -22,7 +24,10 @@ from ...layout_names import (
 )
 from .cells import FLAGS, is_empty
 from .columns import INPUTS
-from .names import IN_CELLS, KNOWN, SWITCHES, letters
+from .mesh_cells import DEVICE_BATCH, batch_of_devices, is_axis, mesh_of
+from .names import IN_CELLS, KNOWN, SWITCHES, leaf_of
+from .names import letters as bare_letters
+from .row_layout import BATCH_SAID, SPLITS
 
 FSDP_SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
 _KEY = r"(?:etp|tp|vpp|vp|pp|dp|cp|ep|mbs)"
@@ -44,12 +49,24 @@ BATCH = re.compile(r"(?i)batch|(?<![a-z])bsz?(?![a-z])")
 NO_BATCH = re.compile(
     r"(?i)eval|val(?![a-z])|valid|test|time|idx|index|tokens?|batches|infer|(?<![a-z])(m?s|id)(?![a-z])"
 )
+FLAVOR = "modelflavor"  # torchtitan's size of a model, beside its name
+WHOLE_NAMES = {"trainingbatchsize": RANK_BATCH}  # that mean more than their last part: torchtitan's of 2024
+CHECKPOINTING = frozenset({"ckpt", "checkpointing"})  # of activations, where yes or no stands below it
+BESIDE = frozenset({FLAVOR, DEVICE_BATCH, *CHECKPOINTING})
+ADAPTERS = re.compile(r"(?i)(?<![a-z])(?:q?lora|peft|adapters?)(?![a-z])")
 PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
+
+
+def letters(name: str) -> str:
+    """Return a name without marks, case and the objects around it, unless it means something with them alone."""
+    whole = bare_letters(name)
+    return whole if whole in SWITCHES else WHOLE_NAMES.get(whole) or bare_letters(leaf_of(name))
 
 
 def is_read(name: str) -> bool:
     """Return whether cells of a column that is none of ours are read all the same."""
-    return letters(name) in SWITCHES or JOINED.fullmatch(name.strip()) is not None or _is_shares(name)
+    plain = letters(name)
+    return plain in SWITCHES or plain in BESIDE or is_axis(name) or JOINED.fullmatch(name.strip()) is not None or _is_shares(name)
 
 
 def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
@@ -65,12 +82,29 @@ def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
     for name, text in others.items():
         if joined := JOINED.fullmatch(name.strip()):
             _add(found, name, _degrees(name, re.findall(_KEY, joined[1].lower()), text))
-    shares = {name: text for name, text in others.items() if _is_shares(name)}
+    if axes := [name for name in others if is_axis(name)]:
+        _add(found, " and ".join(axes), mesh_of(cells))
+    _add_shares(found, {name: text for name, text in others.items() if _is_shares(name)})
+    for name, text in others.items():
+        if letters(name) == FLAVOR:
+            found["model_name"] = "-".join(filter(None, [found.get("model_name", ""), text]))
+        elif letters(name) in CHECKPOINTING and text.lower() in FLAGS:
+            _add(found, name, {"recompute": text})
+        elif letters(name) == DEVICE_BATCH:
+            _add(found, name, batch_of_devices(found, name, text))
+    return {name: text for name, text in found.items() if name in KNOWN or is_empty(text) or not is_read(name)}
+
+
+def _add_shares(found: dict[str, str], shares: Mapping[str, str]) -> None:
+    """Add what columns of torch's meshes and of a rank's batch say to the cells of a row."""
+    unstated = all(is_empty(found.get(name, "")) or found[name] == REST for name in BATCH_SAID)
     if not is_empty(found.get("micro_batch", "")):  # what a pipeline cuts a rank's batch into, or the same
         shares = {name: text for name, text in shares.items() if letters(name) != RANK_BATCH}
-    if shares:
-        _add(found, " and ".join(shares), _shared(found, shares))
-    return {name: text for name, text in found.items() if name in KNOWN or is_empty(text) or not is_read(name)}
+    if not shares:
+        return
+    _add(found, " and ".join(shares), _shared(found, shares))
+    if unstated and any(letters(name) == RANK_BATCH for name in shares):  # torchtitan: the ranks' are all of the batch
+        found |= {"global_batch_sequences": "", "accumulation_steps": "1"}
 
 
 def _is_shares(name: str) -> bool:
@@ -98,6 +132,8 @@ def _switch(found: dict[str, str], name: str, text: str) -> None:
         _add(found, name, {column: text})
     elif state is None:
         raise InputError(f"{name}: expected true or false, got {text!r}")
+    elif column == "notes":
+        found[column] = "; ".join(filter(None, [found.get(column, ""), on if state else off]))
     elif state:
         stated = found.get(column, "").lower()
         beside = column == "precision" and ("fp8" in stated or (on == "bf16" and "fp4" in stated))
@@ -171,6 +207,10 @@ def check_unread(cells: Mapping[str, str]) -> None:
     for name, text in cells.items():
         if name in KNOWN or is_empty(text):
             continue
+        if letters(name) in OF_PAPERS and COUNTS.fullmatch(text) and not _says_split(cells):
+            raise InputError(f"column {name}, {text!r}, is not read: did you mean {OF_PAPERS[letters(name)]}?")
+        if ADAPTERS.search(text) and is_empty(cells.get("lora_rank", "")):
+            raise InputError(f"column {name} is not read, and says {text!r}: lora_rank says the rank of adapters")
         close = _near(name.lower(), frozenset(PRICED - cells.keys())) or near_key(name)
         if close:
             raise InputError(f"column {name}, {text!r}, is not read: did you mean {close}?")
@@ -184,6 +224,10 @@ def check_unread(cells: Mapping[str, str]) -> None:
             raise InputError(
                 f"column {name}, {text!r}, is not read: global_batch_sequences or micro_batch says which batch it is"
             )
+
+
+def _says_split(cells: Mapping[str, str]) -> bool:
+    return any(not is_empty(cells.get(name, "")) for name in (*SPLITS, "layout"))
 
 
 def _says_layout(name: str, text: str) -> bool:

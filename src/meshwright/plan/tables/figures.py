@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import InputError
-from ...units import parse_bytes, parse_time
+from ...units import format_time, parse_bytes, parse_time
 from .cells import Cells, is_empty
 from .names import RATE, STEP, letters
 
@@ -15,6 +15,7 @@ POINTS = re.compile(r"^[1-9]\d{0,2}(?:\.\d{3})+(?![\d.,])")  # may part thousand
 WHOLE_POINT = re.compile(r"^(\d+)\.0+$")
 # thousands parted by one mark, a fraction by the other
 BOTH_MARKS = re.compile(r"^(\d{1,3}(?:([.,])\d{3})+)(?!\2)[.,](\d+)(?![\d.,])")
+GROUPED_TWICE = re.compile(r"^[1-9]\d{0,2}(?:,\d{3}){2,}(?![\d.,])")  # commas that can be no decimal ones
 SPACED = re.compile(r"^[1-9]\d{0,2}(?:(?:[ \u00a0\u202f]\d{3})+|(?:['\u2019]\d{3})+)(?!\d)")
 COMMAS = re.compile(r"^[1-9]\d{0,2}(?:,\d{3})+(?!\s*[\d.,kKM])")  # part thousands of what is a whole number mostly
 NUMBER = r"\d+(?:[.,]\d+)?|[.,]\d+"
@@ -34,6 +35,7 @@ PARTS = re.compile(
     rf"(?i)(?:P(?:0D)?T)?(?:(\d+)\s*h(?:ours?|rs?)?)?[\s,]*(?:(\d+)\s*m(?:in(?:ute)?s?)?)?[\s,]*(?:({NUMBER})\s*s(?:econds?|ecs?)?)?"
 )
 THOUSAND, MILLION = 1e3, 1e6
+ALIKE = 0.05  # two measurements of one step differ by no more: figures are rounded, and rates are of many steps
 TOKENS_A_SECOND = re.compile(rf"({NUMBER})\s*([kKM]?)(?:\s+(.*)|([a-z/].*))?")
 
 
@@ -56,6 +58,8 @@ def with_plain_numbers(
     commas = "." in both or any(DECIMAL_COMMA.match(cell) for cell in measured)
     points = "," in both or any(DECIMAL_POINT.match(cell) for cell in everything)
     plain = {name: with_decimal_point(column) for name, column in figures.items()}
+    if not commas and any(GROUPED_TWICE.match(cell) for cell in everything):
+        plain = {name: [EITHER_COMMA.sub(r"\1\2", cell.strip()) for cell in column] for name, column in plain.items()}
     if commas and not points:
         grouped = {name: list(map(_without_points, column)) for name, column in {**counts, **figures}.items()}
         return grouped | {name: plain[name] for name, column in figures.items() if not any("." in c for c in column)}
@@ -103,6 +107,7 @@ def tokens_a_second(text: str) -> float:
 READ: dict[str, Callable[[str], float]] = {
     "step_time_s": step_seconds,
     "tokens_per_s_per_gpu": tokens_a_second,
+    "samples_per_s": float,
     "peak_memory_bytes_per_gpu": parse_bytes,
 }
 
@@ -128,6 +133,34 @@ def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
         unreadable.append(f"{name}: {text!r} {_why(text)}, so it counts as not measured")
         return None
     return value
+
+
+def measured_step_s(
+    cells: Cells, done: tuple[int, int, int] | None, unreadable: list[str]
+) -> tuple[float | None, str]:
+    """Return the seconds of a step that a row has measured, or what its tokens a second of one GPU make of it.
+
+    Then what contradicts them: tokens a second of another step, "" where nothing does. `done` are the sequences of a
+    step, the tokens of one and the GPUs. Sequences a second are mostly rounded: they count where there is nothing else.
+    """
+    step_s = measured_of(cells, "step_time_s", unreadable)
+    rate = measured_of(cells, "tokens_per_s_per_gpu", unreadable)
+    samples = measured_of(cells, "samples_per_s", unreadable)
+    if done is None:
+        return step_s, ""
+    sequences, seq_len, gpus = done
+    if rate is None:
+        return (sequences / samples if step_s is None and samples is not None else step_s), ""
+    of_rate_s = sequences * seq_len / (rate * gpus)
+    if step_s is None or abs(of_rate_s / step_s - 1.0) <= ALIKE:
+        return step_s or of_rate_s, ""
+    return step_s, f"its {rate:.6g} tokens/s of a GPU make a step of {format_time(of_rate_s)}: one of the two is wrong"
+
+
+def is_of_tokens(cells: Cells) -> bool:
+    """Return whether the step of a row is what its tokens a second make of it."""
+    step_s, rate = (measured_of(cells, name, []) for name in ("step_time_s", "tokens_per_s_per_gpu"))
+    return step_s is None and rate is not None
 
 
 def _why(text: str) -> str:

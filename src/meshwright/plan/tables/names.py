@@ -1,22 +1,44 @@
 """Names of columns as people and engines write them, each with the column that it means and the unit behind it."""
 
 import re
+from collections.abc import Sequence
 
-from ...layout_names import own_name
+from ...layout_names import OF_PAPERS, own_name
 from .columns import CARRIED, INPUTS, MEASURED
 
-UNIT = re.compile(r"(?i)^(.*?)[\s_]*(?:\(\s*|\[\s*|[\s_])(s|ms|us|sec|seconds|bytes|[kmgt]i?b)\s*[)\]]?$")
+STEP = r"(?:it|iters?|iterations?|steps?)"
+UNIT = re.compile(
+    r"(?i)^(.*?)[\s_,]*(?:\(\s*|\[\s*|[\s_,])(?:in\s+)?(s|ms|us|sec|seconds|bytes|[kmgt]i?b)"
+    rf"(?:\s*(?:/|per)\s*{STEP})?\s*[)\]]?$"
+)
 UNITS = {"sec": "s", "seconds": "s", "bytes": "B"}
-BATCHES = ("globalbatchsize", "globalbatch", "gbs")
+BATCHES = ("globalbatchsize", "globalbatch", "gbs", "totalbatchsize", "totalbatch", "effectivebatchsize")
 NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("name", "run", "runname", "runid"), "id"),
     **dict.fromkeys(("stack", "engine", "framework"), "family"),
-    **dict.fromkeys(("accelerator", "gputype", "gpumodel", "gpuname"), "gpu"),
-    **dict.fromkeys(("gpus", "ngpus", "numgpu", "gpucount", "numberofgpus", "totalgpus", "worldsize"), "num_gpus"),
+    **dict.fromkeys(("accelerator", "gputype", "gpumodel", "gpuname", "hardware"), "gpu"),
+    **dict.fromkeys(
+        (
+            *("gpus", "ngpus", "numgpu", "gpucount", "numberofgpus", "totalgpus", "worldsize"),
+            *("chips", "nchips", "numchips", "numberofchips", "totalchips"),
+        ),
+        "num_gpus",
+    ),
     **dict.fromkeys(("gpuspernode", "gpusnode", "nprocpernode"), "gpus_per_node"),
     "model": "model_name",
-    **dict.fromkeys(("numlayers", "nlayers", "numhiddenlayers"), "layers"),
-    **dict.fromkeys(("seqlength", "seqlen", "sequencelength", "contextlength", "maxseqlen"), "seq_len"),
+    **dict.fromkeys(("numlayers", "nlayers", "nlayer", "numhiddenlayers"), "layers"),
+    **dict.fromkeys(("hiddensize", "dmodel", "nembd"), "hidden"),
+    **dict.fromkeys(("nheads", "nhead", "numheads", "numattentionheads"), "heads"),
+    **dict.fromkeys(("nkvheads", "numkvheads", "numkeyvalueheads", "numquerygroups"), "kv_heads"),
+    **dict.fromkeys(("ffn", "ffnsize", "ffnhiddensize", "intermediatesize", "dff"), "ffn_hidden"),
+    **dict.fromkeys(("vocabsize", "vocabulary", "vocabularysize"), "vocab"),
+    **dict.fromkeys(
+        (
+            *("seq", "seqlength", "seqlen", "sequencelength", "contextlength", "maxseqlen", "maxtargetlength"),
+            *("packedseqlength", "packedseqlen", "packedsequencelength"),
+        ),
+        "seq_len",
+    ),
     **dict.fromkeys(BATCHES, "global_batch_sequences"),
     **dict.fromkeys(
         ("tokensperstep", "tokensstep", "tokensperbatch", "tokensbatch", "batchtokens", "globalbatchsizetokens"),
@@ -31,32 +53,46 @@ NAMES = {  # of columns, without marks, case and units
     ),
     **dict.fromkeys(("zero", "sharding", "shardingstrategy", "fsdpshardingstrategy"), "zero_stage_fsdp"),
     **dict.fromkeys(
-        ("activationcheckpointing", "gradientcheckpointing", "recomputation", "recomputegranularity", "ac"), "recompute"
+        (
+            *("activationcheckpointing", "gradientcheckpointing", "recomputation", "recomputegranularity", "ac"),
+            *("activationcheckpointmode", "rematpolicy"),
+        ),
+        "recompute",
     ),
     "dtype": "precision",
     **dict.fromkeys(("note", "comment", "comments", "remarks"), "notes"),
     **dict.fromkeys(("parallelism", "parallel", "parallelconfig", "strategy"), "layout"),
     **dict.fromkeys(("steptime", "timeperstep", "iterationtime", "itertime", "timeperiteration"), "step_time_s"),
-    **dict.fromkeys(("peakmemory", "peakmem", "maxmemory", "peakmemorypergpu"), "peak_memory_bytes_per_gpu"),
+    **dict.fromkeys(
+        ("peakmemory", "peakmem", "maxmemory", "peakmemorypergpu", "gpumemmax", "peakreserved", "memorymaxreserved"),
+        "peak_memory_bytes_per_gpu",
+    ),
+    "throughputtps": "tokens_per_s_per_gpu",  # torchtitan's metric, of one device: pytorch/torchtitan, metrics.py
 }
+_DEVICE = "(?:gpu|device|chip|accelerator)"
 RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s", "TGS"
     r"(?:throughput)?(?:t|toks?|tokens?)"
-    r"(?:(?:per|p)?(?:s|sec|second)(?:per)?(?:gpu|device)|(?:per)?(?:gpu|device)(?:per)?(?:s|sec|second))|tgs"
+    rf"(?:(?:per|p)?(?:s|sec|second)(?:per)?{_DEVICE}|(?:per)?{_DEVICE}(?:per)?(?:s|sec|second))|tgs"
+)
+SAMPLES = re.compile(  # of all GPUs: "Throughput (samples/s)", "train_samples_per_second", "Throughput (S/s)"
+    r"(?:train|training)?(?:(?:throughput|thput)s|(?:throughput|thput)?(?:samples|sequences|seqs))(?:per)?(?:s|sec|second)"
 )
 TOKENS = re.compile(r"(?i)\s*(?:[(\[]\s*(?:t|toks?|tokens?)\s*[)\]]|[\s_](?:in[\s_])?tok(?:en)?s)$")  # a unit
 IN_TOKENS = {  # columns that are in tokens where their names say so
     "seq_len": "seq_len",
     "global_batch_sequences": "global_batch_tokens",
 }
-OF_MANY_STEPS = frozenset({"step_time_s", "tokens_per_s_per_gpu"})  # what has a mean
+OF_MANY_STEPS = frozenset({"step_time_s", "tokens_per_s_per_gpu", "samples_per_s"})  # what has a mean
 STATISTIC = re.compile(r"(?i)(?:avg\.?|average|mean|median)[\s_]+(?=\S)")
+MEASURED_WORD = re.compile(r"(?i)(?:train(?:ing)?|elapsed|measured|observed|actual)[\s_]+(?=\S)")  # before such a name
+ONE_STEP = frozenset({"step", "iteration", "iter"})  # a number, and with a unit of time behind it how long one takes
 A_SECOND = "it/s"  # the unit of steps a second
-STEP = r"(?:it|iters?|iterations?|steps?)"
 OF_STEPS = re.compile(rf"(?i)(?:train[/_ ])?{STEP}[\s_]*(?:/|per)[\s_]*(?:s|sec|seconds?)")  # a rate
 A_STEP = re.compile(rf"(?i)(s|sec|seconds?|ms)[\s_]*(?:/|per)[\s_]*{STEP}")
 # objects inside of which a name means what it means alone
 _LIFTED = (
-    r"(?:parallel\w*|layout|strategy|mesh|config|args|hparams|train\w*|run|job|setup|batch|measured|results?|metrics)"
+    r"(?:parallel\w*|layout|strategy|mesh|config|args|hparams|train\w*|run|job|setup|batch|measured|results?|metrics"
+    r"|experimental|float8)"
 )
 LIFTED = re.compile(rf"(?i){_LIFTED}(?:\.{_LIFTED})*")
 IN_CELLS = {  # keys of a layout whose column has another name
@@ -68,6 +104,8 @@ SWITCHES = {  # columns of other engines that are on or off: the column that the
     **dict.fromkeys(("usedistributedoptimizer", "distributedoptimizer"), ("zero_stage_fsdp", "1", "0")),
     **{name: ("precision", name, "") for name in ("fp8", "bf16", "fp16")},
     "recomputeactivations": ("recompute", "selective", ""),
+    "enablefloat8linear": ("precision", "fp8", ""),
+    **dict.fromkeys(("trainingcompile", "compileenable"), ("notes", "torch.compile", "eager")),  # torchtitan's
 }
 KNOWN = frozenset({*INPUTS, *MEASURED, *CARRIED})
 
@@ -75,6 +113,23 @@ KNOWN = frozenset({*INPUTS, *MEASURED, *CARRIED})
 def letters(name: str) -> str:
     """Return a name without marks and case."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def leaf_of(name: str) -> str:
+    """Return the last part of a name behind objects inside of which it means what it means alone."""
+    around, _, leaf = name.rpartition(".")
+    return leaf if around and LIFTED.fullmatch(around) else name
+
+
+def in_company(names: Sequence[str]) -> dict[str, str]:
+    """Return what single letters of a header mean beside each other: t, p and d of papers, B and T of code."""
+    plain = {name.strip().lower(): name for name in names if len(name.strip()) == 1}
+    known = {column_of(name)[0] for name in names}
+    if {"t", "p"} <= plain.keys() and not {"tp", "pp"} & known:
+        return {plain[one]: key for one, key in OF_PAPERS.items() if one in plain and key not in known}
+    if {"b", "t"} <= plain.keys() and not {"micro_batch", "seq_len"} & known:
+        return {plain["b"]: "micro_batch", plain["t"]: "seq_len"}
+    return {}
 
 
 def is_column(name: str) -> bool:
@@ -86,8 +141,7 @@ def column_of(name: str) -> tuple[str, str]:
     """Return the column that a name means, and the unit behind it; a name that is none of them as it stands."""
     if name in KNOWN:
         return name, ""
-    around, _, leaf = name.rpartition(".")
-    if around and LIFTED.fullmatch(around):
+    if (leaf := leaf_of(name)) != name:
         found = column_of(leaf)
         return found if found[0] in KNOWN else (name, "")
     if known := _known(name):
@@ -97,6 +151,9 @@ def column_of(name: str) -> tuple[str, str]:
     if of_one := A_STEP.fullmatch(name):
         return "step_time_s", "ms" if of_one[1].lower() == "ms" else "s"
     united = UNIT.match(name)
+    if united and letters(MEASURED_WORD.sub("", united[1])) in ONE_STEP and unit_of(united[2]) in {"s", "ms", "us"}:
+        plural = re.search(r"(?i)[a-z]\(s\)$", name)  # step(s)
+        return (name, "") if plural else ("step_time_s", unit_of(united[2]))
     known = _known(united.group(1)) if united else ""
     if united is None or known not in MEASURED:
         return name, ""
@@ -119,11 +176,13 @@ def _known(name: str) -> str:
     plain = letters(name)
     if plain in SWITCHES:
         return ""
-    if (statistic := STATISTIC.match(name)) and (of := _known(name[statistic.end() :])) in OF_MANY_STEPS:
+    before = STATISTIC.match(name) or MEASURED_WORD.match(name)
+    if before and (of := _known(name[before.end() :])) in OF_MANY_STEPS:
         return of
     own = IN_CELLS.get(own_name(plain) or plain, "")
     exact = next((known for known in (*INPUTS, *MEASURED) if letters(known) == plain), "")
-    found = exact or NAMES.get(plain, "") or own or ("tokens_per_s_per_gpu" if RATE.fullmatch(plain) else "")
+    rate = "tokens_per_s_per_gpu" if RATE.fullmatch(plain) else "samples_per_s" if SAMPLES.fullmatch(plain) else ""
+    found = exact or NAMES.get(plain, "") or own or rate
     if found or not TOKENS.search(name):
         return found
     bare = letters(TOKENS.sub("", name))

@@ -17,7 +17,7 @@ from .columns import MEASURED, SWITCHED, WHOLE, unread
 from .engine_cells import FSDP_SWITCHES, PRICED, is_read
 from .figures import with_plain_numbers
 from .lines import read_lines
-from .names import UNIT, column_of, is_column, is_derived, letters, unit_of
+from .names import UNIT, column_of, in_company, is_column, is_derived, letters, unit_of
 
 # What is no switch in such a column: the ranks that share states. Megatron-Bridge's pages have both: FSDP = 1 "use
 # FSDP", and in the archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/
@@ -50,6 +50,7 @@ class RunTable(NamedTuple):
     lines: list[TableLine]
     header_line: int = 1
     caption: str = ""
+    letters: Mapping[str, str] = {}  # single letters that are read, and as which columns
 
 
 def read_table(path: str | Path) -> RunTable:
@@ -67,7 +68,7 @@ def read_table(path: str | Path) -> RunTable:
         merged = MERGED if lines and _is_below(cells) else ""
         lines.append(TableLine(cells, fault, 0 if fault else max(0, len(names) - len(row)), merged))
     _read_numbers(lines, names)
-    return RunTable(names, lines, found.header_line, found.caption)
+    return RunTable(names, lines, found.header_line, found.caption, in_company(said))
 
 
 def not_read(path: str | Path) -> list[str]:
@@ -77,8 +78,10 @@ def not_read(path: str | Path) -> list[str]:
     again = sum(count - 1 for count in seen.values())
     repeats = f"lines that repeat another word for word: {again}; each counts as a run of its own"
     before = f"the table begins in line {table.header_line}; what stands before it is not read: {table.caption[:80]!r}"
+    short = ", ".join(f"{name} as {column}" for name, column in table.letters.items())
     return (
         [before] * bool(table.caption)
+        + [f"columns of one letter are read: {short}"] * bool(short)
         + [repeats] * bool(again)
         + [
             f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is"
@@ -169,14 +172,15 @@ def _with_switch(
 
 def _columns(said: list[str], path: str | Path) -> list[tuple[str, str]]:
     """Return the column that each name means, and the unit behind it; names that stand for one that is there do not."""
-    found = [column_of(name) for name in said]
+    beside = in_company(said)
+    found = [(beside[name], "") if name in beside else column_of(name) for name in said]
     found = [one if one[0] == name or one[0] not in said else (name, "") for one, name in zip(found, said, strict=True)]
     several = {
         column for column, count in Counter(column for column, _ in found).items() if count > 1
     } & MEASURED.keys()
     # a time goes before how many steps a second has; of means and medians none goes before the others
-    beside = [one[0] in several and is_derived(name, one[1]) for one, name in zip(found, said, strict=True)]
-    found = [(name, "") if other else one for one, name, other in zip(found, said, beside, strict=True)]
+    derived = [one[0] in several and is_derived(name, one[1]) for one, name in zip(found, said, strict=True)]
+    found = [(name, "") if other else one for one, name, other in zip(found, said, derived, strict=True)]
     names = [name for name, _ in found]
     twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
     if twice is not None:

@@ -30,7 +30,7 @@ from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
 from .cells import Cells, check_stated, count_of, is_empty, number_of, text_of
 from .columns import unread, without_fsdp
 from .engine_cells import check_unread, with_engine_cells, with_layout
-from .figures import measured_of
+from .figures import is_of_tokens, measured_of, measured_step_s
 from .reading import TableLine, read_table
 from .row_layout import BATCH_SAID, batch_sequences, counted_parts, layout_of, row_facts
 from .row_model import row_architecture
@@ -43,7 +43,6 @@ JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
 EAGER = "eager"  # trait of runs whose layers go operator by operator
 UNSEEN_BAND = "the band of a stack that nobody measured"
-ALIKE = 0.05  # two measurements of one step differ by no more: figures are rounded, and rates are of many steps
 NEEDED = ("gpu", "num_gpus", "seq_len")  # of every row, and one of each of these
 ONE_OF = (BATCH_SAID, ("model_name", "config", "hidden"))
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
@@ -200,7 +199,8 @@ def _row(
     if line.fault:
         cells = {}  # under which columns they stand is not known
     unreadable: list[str] = []
-    measured_s, contradiction = _measured_step_s(cells, run, unreadable)
+    done = None if run is None else (run.global_batch, run.seq_len, run.gpus)
+    measured_s, contradiction = measured_step_s(cells, done, unreadable)
     return RunRow(
         id=name,
         family=family,
@@ -210,23 +210,8 @@ def _row(
         measured_peak_memory_bytes=measured_of(cells, "peak_memory_bytes_per_gpu", unreadable),
         unreadable=tuple(unreadable),
         contradiction=contradiction,
-        is_of_rate=measured_s is not None and measured_of(cells, "step_time_s", []) is None,
+        is_of_rate=measured_s is not None and is_of_tokens(cells),
     )
-
-
-def _measured_step_s(cells: Cells, run: Run | None, unreadable: list[str]) -> tuple[float | None, str]:
-    """Return the seconds of a step that a row has measured, or what its tokens a second of one GPU make of it.
-
-    Then what contradicts them: tokens a second of another step, "" where nothing does.
-    """
-    step_s = measured_of(cells, "step_time_s", unreadable)
-    rate = measured_of(cells, "tokens_per_s_per_gpu", unreadable)
-    if rate is None or run is None:
-        return step_s, ""
-    of_rate_s = run.global_batch * run.seq_len / (rate * run.gpus)
-    if step_s is None or abs(of_rate_s / step_s - 1.0) <= ALIKE:
-        return step_s or of_rate_s, ""
-    return step_s, f"its {rate:.6g} tokens/s of a GPU make a step of {format_time(of_rate_s)}: one of the two is wrong"
 
 
 def _run(
