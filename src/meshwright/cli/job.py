@@ -385,6 +385,7 @@ def check_emit(given: PlanOptions) -> None:
 def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue", *, as_json: bool) -> int:
     """Put what a job is predicted to take beside what it was measured to take."""
     from ..plan.analytic.price import node_group_of
+    from ..plan.tables.other_readings import meant_by_time
     from ..plan.tables.runs import faster_than
     from ..report.planning import constants_said
 
@@ -414,6 +415,8 @@ def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue
     told = "" if error is None else f", {100 * error:+.1f} %"
     if error is not None and band is not None:
         told += f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
+        of_step = (row.layout, setting.global_batch, setting.seq_len, setting.gpus)
+        told += meant_by_time(measured_s, predicted, band, *of_step) if abs(error) > band else ""
     say(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s{told}")
     say(f"constants: {constants_said(row.predicted.calibration)}")
     _tell(job)

@@ -123,12 +123,12 @@ def _say_rows(outcomes: list[RowOutcome | Unpriced]) -> None:
     for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
         say(
             f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
-            f"{100 * (outcome.error or 0.0):+.1f} %{_held_against(outcome)}"
+            f"{100 * (outcome.error or 0.0):+.1f} %{_held_against(outcome)}; {outcome.layout}"
         )
     others = [outcome for outcome in priced if outcome.error is None]
     for outcome in others[:UNMEASURED_SHOWN]:
         why = "what was measured is not counted" if outcome.not_counted else "nothing was measured"
-        say(f"{outcome.id}: predicted {outcome.step_time_s:.4g} s{_steps_within(outcome)}; {why}")
+        say(f"{outcome.id}: predicted {outcome.step_time_s:.4g} s{_steps_within(outcome)}; {why}; {outcome.layout}")
     if len(others) > UNMEASURED_SHOWN:
         more = len(others) - UNMEASURED_SHOWN
         say(f"{counted(more, 'row')} more without an error; --json prints all")

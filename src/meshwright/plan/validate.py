@@ -31,7 +31,7 @@ FAR = 3.0  # bands: one in seventy published runs is further off
 
 
 class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The prediction of one row; `error` is predicted over measured, less one.
+    """The prediction of one row, with the layout that was priced; `error` is predicted over measured, less one.
 
     `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
     prediction less certain and widens the band, `origin` where its constants come from, `model` what was priced,
@@ -41,6 +41,7 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     family: str
+    layout: str
     step_time_s: float
     peak_memory_bytes_per_gpu: int
     fits: Fits
@@ -193,6 +194,7 @@ def _outcome(
     found = RowOutcome(
         id=row.id,
         family=row.family,
+        layout=str(row.run.layout),
         step_time_s=float(step_time_s),
         peak_memory_bytes_per_gpu=round(memory_bytes),
         fits=fits,

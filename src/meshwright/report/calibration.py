@@ -39,7 +39,8 @@ def show_calibration(console: Console, found: Calibration) -> None:
     before = sum(abs(run.before) for run in found.runs) / count
     told = f"left out, each predicted by the others: {sum(left) / len(left):.1%} on average; " if left else ""
     band, band_before = f"{found.band:.0%}", f"{found.band_before:.0%}"
-    narrows = f"stays at {band}" if band == band_before else f"narrows from {band_before} to {band}"
+    moves = "narrows" if found.band < found.band_before else "widens"
+    narrows = f"stays at {band}" if band == band_before else f"{moves} from {band_before} to {band}"
     outside = [run.id for run in found.runs if run.left_out is not None and abs(run.left_out) > found.band]
     beyond = f"; outside it: {', '.join(outside)}" if outside else ""
     console.print(f"{told}before: {before:.1%}; the band of such runs {narrows}{beyond}", highlight=False)

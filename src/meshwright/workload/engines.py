@@ -313,6 +313,14 @@ ITSELF: dict[str, EngineFacts] = {  # engines as programs that are written for t
             "stages": "deepspeedai/DeepSpeed:deepspeed/runtime/pipe/module.py, partition_method",
         },
     ),
+    "nemo": msgspec.structs.replace(
+        ENGINES["nemo"],
+        zero=(0, 1, 2, 3),
+        sources={
+            **ENGINES["nemo"].sources,
+            "zero": "docs.nvidia.com, NeMo performance summary of 25.04, column FSDP; trainer.strategy.fsdp",
+        },
+    ),
 }
 ALIASES = {"fsdp": "accelerate", "megatron-lm": "megatron", "megatron-bridge": "bridge"}
 
@@ -325,10 +333,13 @@ def engine_named(name: str, *, flag: str = "--engine") -> EngineFacts:
     return ENGINES[plain]
 
 
-def itself_with(engine: EngineFacts, axes: Iterable[str]) -> EngineFacts:
-    """Return an engine as its own programs use it where some of these axes are missing otherwise; else as it is."""
+def itself_with(engine: EngineFacts, axes: Iterable[str], *, zero: int | None = None) -> EngineFacts:
+    """Return an engine as its own programs use it where an axis or the stage of ZeRO is missing otherwise, or as is."""
     wider = ITSELF.get(engine.name)
-    return wider if wider and not set(axes).isdisjoint(set(wider.axes) - set(engine.axes)) else engine
+    if wider is None:
+        return engine
+    axis = not set(axes).isdisjoint(set(wider.axes) - set(engine.axes))
+    return wider if axis or zero in set(wider.zero) - set(engine.zero) else engine
 
 
 def uneven_note(engine: EngineFacts, layers: int, pp: int, vpp: int) -> str:

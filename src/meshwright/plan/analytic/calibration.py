@@ -195,14 +195,15 @@ def narrowed_band(
 
     `before` and `after` are the variances that the factors leave in the logarithm of a step time, `model` of them the
     prior one of its model's own pace. Half-normal errors of a layout's own are added, and what the band holds beyond
-    the factors, by as much of it as they have left. Without a run the band stays as it is.
+    the factors, by as much of it as they have left. Without a run the band stays as it is. Runs that are further off
+    than they should be, each predicted by the others, widen it: what was held of such runs before is then too little.
     """
     part = factors_part(before, model)
     before, after = before * part, after * part
     own = np.where(experts > 0, OWN_EXPERTS, OWN) ** 2
     rest = np.maximum((np.asarray(band) / NINE_IN_TEN) ** 2 - own - before, 0.0)
     kept = np.where(before > 0, np.minimum(after / np.where(before > 0, before, 1.0), 1.0), 1.0)
-    return np.asarray(np.minimum(band, NINE_IN_TEN * np.sqrt(misfit * (own + after + kept * rest))))
+    return np.sqrt(misfit) * np.asarray(np.minimum(band, NINE_IN_TEN * np.sqrt(own + after + kept * rest)))
 
 
 @functools.lru_cache(maxsize=1)

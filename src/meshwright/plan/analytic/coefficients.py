@@ -129,6 +129,8 @@ class StackCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 GENERIC = StackCoefficients(title="a stack that nobody measured")
+FEW = 30  # runs, of which less than three are beyond the band that nine in ten are within
+NORMAL = 1.645  # standard deviations that nine in ten of normal errors are within
 UNSEEN = "unseen"  # in errors.toml: stacks that were left out whole
 # what a run of each time is taken for, if nobody measured its own
 STRANGERS = ("before-2023", "in-2023", "sharded-since-2024", "since-2024")
@@ -171,6 +173,18 @@ class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     band: float  # nine in ten of the left-out runs are within it, those with experts aside where there are others
     experts_band: float | None = None  # the same of runs with experts; None where there are none
     times: dict[str, float] = {}  # of UNSEEN: the band of the runs of each time, of STRANGERS, experts aside
+
+    @property
+    def of_few(self) -> float:
+        """The band that as few errors stand for: their own tenth is hardly among them, and their spread is uncertain.
+
+        Student's t at 95 % for as many errors (Abramowitz and Stegun 26.7.5), times the spread of normal ones.
+        """
+        if self.runs >= FEW:
+            return self.band
+        z, n = NORMAL, self.runs
+        t = z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        return max(self.band, t * math.sqrt(math.pi / 2) * self.left_out)
 
 
 class Book(msgspec.Struct, frozen=True):
@@ -216,7 +230,8 @@ class Book(msgspec.Struct, frozen=True):
         """Return the relative error within which nine in ten runs of a stack were predicted, of models with experts or
         without; that of stacks that nobody measured where no run of this one had any. A stack that is like another one
         has no narrower band than a stack whose runs were left out, and a generic one none than the runs of its time;
-        nor has one whose releases go on: its left-out runs had others of their own release beside them.
+        nor has one whose releases go on: its left-out runs had others of their own release beside them. Of few runs it
+        is as wide as so few can tell, up to that of stacks that nobody measured.
         """
         unseen = self.errors[UNSEEN]
         if (fitted := self.fitted(stack)) != stack:
@@ -224,7 +239,8 @@ class Book(msgspec.Struct, frozen=True):
         own = self.errors.get(stack, unseen)
         if not experts:
             moving = stack in self.stacks and bool(self.stacks[stack].release)
-            return max(own.band, unseen.times.get(STRANGERS[-1] if moving else stack, 0.0))
+            few = max(own.band, min(own.of_few, unseen.band))
+            return max(few, unseen.times.get(STRANGERS[-1] if moving else stack, 0.0))
         return max(own.band, unseen.experts_band or 0.0) if own.experts_band is None else own.experts_band
 
     @property

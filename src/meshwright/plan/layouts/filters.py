@@ -42,9 +42,9 @@ def _asked_engine(setting: Setting) -> EngineFacts | None:
 
 
 def _engine_with(stack: str, layout: Layout) -> EngineFacts | None:
-    """Return the engine of a stack that runs a layout: its own programs where others have not all of its axes."""
+    """Return the engine of a stack that runs a layout: its own programs where others have not all that it asks for."""
     engine = engine_of(stack)
-    return engine and itself_with(engine, (axis for axis in AXES if getattr(layout, axis) > 1))
+    return engine and itself_with(engine, (axis for axis in AXES if getattr(layout, axis) > 1), zero=layout.zero)
 
 
 def can_run(setting: Setting, grid: Grid) -> Mask:

@@ -15,6 +15,7 @@ from ..analytic.coefficients import STRANGERS, Book, book
 from .legality import unrunnable
 
 TODAY = STRANGERS[-1]  # a stack of today that nobody named
+PROGRAMS = {"llm-foundry": "mpt", "fms-fsdp": "fms", "paxml": "pax"}  # that published stacks ran: their names
 TUNER = "trl"  # one of today that trains adapters
 # By maker: what PyTorch reaches through XLA alone, so that our own engine sees no accelerator (`device`), and the stack
 # that is usual there.
@@ -34,14 +35,14 @@ class ListedStack(msgspec.Struct, frozen=True, kw_only=True):
 
 def stack_names(known: Book | None = None) -> list[str]:
     """Return every name that `--stack` takes, in alphabetical order."""
-    return sorted({*(known or book()).stacks, *ALIASES})
+    return sorted({*(known or book()).stacks, *ALIASES, *PROGRAMS})
 
 
 def find_stack(name: str, known: Book | None = None) -> str | None:
     """Return the stack that a name means, case and other names of engines aside; None for one that nobody knows."""
     stacks: Mapping[str, object] = (known or book()).stacks
     plain = name.strip().lower()
-    plain = ALIASES.get(plain, plain)
+    plain = ALIASES.get(plain) or PROGRAMS.get(plain, plain)
     return plain if plain in stacks else None
 
 

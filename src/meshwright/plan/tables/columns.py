@@ -27,7 +27,7 @@ INPUTS = {
     "kv_heads": "key-value heads (as many as heads)",
     "ffn_hidden": "width inside the network (4 x hidden)",
     "vocab": "rows of the embedding (51200)",
-    "gated_mlp": "1: three matrices in the network, 0: two (0)",
+    "gated_mlp": "1: three matrices in the network, 0: two (0; 1 where ffn_hidden is said and not 4 x hidden)",
     "tied": "1: the output uses the embedding's weight (1 without gate, 0 with one)",
     "experts": "experts of a layer",
     "top_k": "experts of a token",

@@ -66,7 +66,13 @@ def letters(name: str) -> str:
 def is_read(name: str) -> bool:
     """Return whether cells of a column that is none of ours are read all the same."""
     plain = letters(name)
-    return plain in SWITCHES or plain in BESIDE or is_axis(name) or JOINED.fullmatch(name.strip()) is not None or _is_shares(name)
+    return (
+        plain in SWITCHES
+        or plain in BESIDE
+        or is_axis(name)
+        or JOINED.fullmatch(name.strip()) is not None
+        or _is_shares(name)
+    )
 
 
 def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:

@@ -135,9 +135,7 @@ def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
     return value
 
 
-def measured_step_s(
-    cells: Cells, done: tuple[int, int, int] | None, unreadable: list[str]
-) -> tuple[float | None, str]:
+def measured_step_s(cells: Cells, done: tuple[int, int, int] | None, unreadable: list[str]) -> tuple[float | None, str]:
     """Return the seconds of a step that a row has measured, or what its tokens a second of one GPU make of it.
 
     Then what contradicts them: tokens a second of another step, "" where nothing does. `done` are the sequences of a

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from ...hardware import Catalogue
+from ...layout import Layout
 from ...units import counted, format_time
 from ..analytic.coefficients import Book
 from .batch import batch_of, step_of
@@ -59,10 +60,27 @@ def _readings(run: Run, measured_s: float, *, of_rate: bool) -> list[tuple[str, 
     """Return what else a figure may be, each with the step that it then makes."""
     if of_rate:
         return [(f"of all {run.gpus} GPUs together", measured_s * run.gpus)] if run.gpus > 1 else []
-    micro_batches = run.global_batch // (run.layout.dp * run.layout.mbs)
-    found = [("in milliseconds", measured_s / 1000.0)]
+    return readings_of_time(measured_s, run.layout, run.global_batch, run.seq_len, run.gpus)
+
+
+def readings_of_time(measured_s: float, layout: Layout, batch: int, seq_len: int, gpus: int) -> list[tuple[str, float]]:
+    """Return what else a time of a step may be, each with the step that it then makes."""
+    micro_batches = batch // (layout.dp * layout.mbs)
+    found = [
+        ("in milliseconds", measured_s / 1000.0),
+        ("as tokens a second of one GPU", batch * seq_len / (measured_s * gpus)),
+    ]
     if micro_batches > 1:
         found.append(
             (f"of one of its {counted(micro_batches, 'micro-batch', 'micro-batches')}", measured_s * micro_batches)
         )
     return found
+
+
+def meant_by_time(
+    measured_s: float, predicted_s: float, band: float, layout: Layout, batch: int, seq_len: int, gpus: int
+) -> str:
+    """Return as what else a measured time would be within the band, "" where as nothing that is often meant."""
+    found = readings_of_time(measured_s, layout, batch, seq_len, gpus)
+    within = [(said, step_s) for said, step_s in found if abs(predicted_s / step_s - 1.0) <= band]
+    return "".join(f"; {said} it would be a step of {format_time(step_s)}" for said, step_s in within)

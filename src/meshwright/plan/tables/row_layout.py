@@ -37,6 +37,7 @@ SPLITS = (
 )  # columns of which one at least says how ranks share the work
 BATCH_SAID = ("global_batch_sequences", "global_batch_tokens", "accumulation_steps")  # one of which says the batch
 IN_TOKENS = re.compile(r"(?i)\s*(?:toks?|tokens)$")  # behind a number
+NEARBY = 0.01  # of a batch: a digit that is wrong or was rounded away
 NO_LAYOUT = "layout: data parallelism alone, since the row states none"
 
 
@@ -121,7 +122,8 @@ def batch_sequences(cells: Cells, layout: Layout, assumed: list[str], *, parts: 
             raise InputError(f"{column}: {cells[column]!r} makes {other} sequences, but {next(iter(said))} is {batch}")
     if batch % each:
         raise InputError(
-            f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch = {layout.dp} x {layout.mbs}{parts}"
+            f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch = {layout.dp} x {layout.mbs}"
+            f"{_nearby(batch, layout)}{parts}"
         )
     if steps and steps * each != batch:
         # with a pipeline what is accumulated may be batches that it cuts into micro-batches, as torchtitan does
@@ -132,6 +134,14 @@ def batch_sequences(cells: Cells, layout: Layout, assumed: list[str], *, parts: 
             )
         assumed.append(f"accumulation_steps {steps} counts batches that the pipeline cuts into micro-batches")
     return batch
+
+
+def _nearby(batch: int, layout: Layout) -> str:
+    """Return what a batch that is no multiple may be meant as: exchanged with the micro-batch, or a slip or rounded."""
+    if layout.mbs > batch and not layout.mbs % (layout.dp * batch):
+        return f"; the two exchanged, a batch of {layout.mbs} and micro-batches of {batch}, would be"
+    nearest = round(batch / (layout.dp * layout.mbs)) * layout.dp * layout.mbs
+    return f"; {nearest} would be" if 0 < abs(nearest - batch) <= NEARBY * batch else ""
 
 
 def _stated_batches(cells: Cells) -> dict[str, int]:

@@ -122,9 +122,9 @@ def _with_dense(resized: Architecture, whole: Architecture, dense: int) -> Archi
 
 def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
     hidden, heads = count_of(cells, "hidden"), count_of(cells, "heads")
-    gated = flag_of(cells, "gated_mlp", 0) > 0
+    gated = flag_of(cells, "gated_mlp", _likely_gated(cells, hidden)) > 0
     tied = flag_of(cells, "tied", 0 if gated else 1) > 0
-    assumed += _sizes_assumed(cells, hidden, heads, tied=tied)
+    assumed += _sizes_assumed(cells, hidden, heads, tied=tied, gated=gated)
     config = {
         "vocab_size": count_of(cells, "vocab", 51200),
         "hidden_size": hidden,
@@ -144,14 +144,24 @@ def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
     return _replaced(found, dense_layers=count_of(cells, "dense_layers", 0, least=0))
 
 
-def _sizes_assumed(cells: Cells, hidden: int, heads: int, *, tied: bool) -> list[str]:
+def _likely_gated(cells: Cells, hidden: int) -> int:
+    """Return 1 where a network is no four times as wide as the residual stream, as those of two matrices are."""
+    routed = not is_empty(cells.get("experts", ""))
+    return int(not routed and count_of(cells, "ffn_hidden", 4 * hidden) != 4 * hidden)
+
+
+def _sizes_assumed(cells: Cells, hidden: int, heads: int, *, tied: bool, gated: bool) -> list[str]:
     """Return the sizes of a model that a row leaves out, with what they are taken for."""
     routed = all(not is_empty(cells.get(column, "")) for column in ("experts", "expert_ffn"))
     taken = {
         "vocab": "vocabulary 51200",
         "kv_heads": f"kv_heads {heads}, as many as heads" if heads > 1 else "",
         "ffn_hidden": "" if routed else f"ffn_hidden {4 * hidden}, 4 x hidden",
-        "gated_mlp": "two matrices in the network (gated_mlp 1: three)",
+        "gated_mlp": (
+            "three matrices in the network, since it is not 4 x hidden wide (gated_mlp 0: two)"
+            if gated
+            else "two matrices in the network (gated_mlp 1: three)"
+        ),
         "tied": f"tied {tied:d}: the output {'is the embedding' if tied else 'has weights of its own'}",
     }
     return [told for column, told in taken.items() if told and is_empty(cells.get(column, ""))]
