@@ -184,6 +184,15 @@ def test_validate_puts_a_job_beside_what_was_measured(capsys):
     assert "predicted" in answer(capsys, *words).out
 
 
+def test_a_time_far_from_what_is_predicted_is_told_as_what_it_may_be(capsys):
+    words = ["validate", "--job", NEMO, "--cluster", "dgx-h100", "--measured"]
+    predicted_s = json.loads(answer(capsys, *words, "3.0", "--json").out)["step_time_s"]
+
+    assert f"; in milliseconds it would be a step of {predicted_s:.3g} s" in answer(
+        capsys, *words, f"{1000 * predicted_s}"
+    ).out.replace("\n", " ")
+
+
 def test_a_job_that_was_measured_faster_than_its_peak_has_no_error_and_is_told_so(capsys):
     words = ["validate", "--job", NEMO, "--measured", "0.001", "--cluster", "dgx-h100"]
     told = answer(capsys, *words)

@@ -197,6 +197,11 @@ def test_without_a_run_a_band_stays_as_it_is():
     assert float(narrowed_band(0.3, 0.01, 0.0, experts=0, misfit=4.0)) == pytest.approx(2 * 1.645 * 0.06)
 
 
+def test_runs_that_are_further_off_than_they_should_be_widen_the_band():
+    assert float(narrowed_band(0.1, 0.01, 0.01, experts=0, misfit=4.0)) == pytest.approx(0.2)
+    assert float(narrowed_band(0.1, 0.01, 0.0, experts=0, misfit=4.0)) == pytest.approx(2 * 1.645 * 0.06)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -364,6 +369,10 @@ def test_a_band_that_stays_is_said_to_and_runs_outside_it_are_named(capsys):
     show_calibration(Console(width=200), found)
 
     assert "the band of such runs stays at 14%; outside it: r1\n" in capsys.readouterr().out
+
+    show_calibration(Console(width=200), msgspec.structs.replace(found, band=0.31))
+
+    assert "the band of such runs widens from 14% to 31%\n" in capsys.readouterr().out
 
 
 def test_a_step_that_its_accelerators_cannot_take_or_in_another_unit_is_refused(tmp_path):

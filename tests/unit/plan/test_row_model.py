@@ -29,7 +29,7 @@ WHOLE = SIZES | {"vocab": "1000", "kv_heads": "2", "ffn_hidden": "1536", "gated_
         ("vocab", "vocabulary 51200"),
         ("kv_heads", "kv_heads 8, as many as heads"),
         ("ffn_hidden", "ffn_hidden 2048, 4 x hidden"),
-        ("gated_mlp", "two matrices in the network (gated_mlp 1: three)"),
+        ("gated_mlp", "three matrices in the network, since it is not 4 x hidden wide (gated_mlp 0: two)"),
         ("tied", "tied 0: the output has weights of its own"),
     ],
 )

@@ -193,3 +193,16 @@ def test_a_stack_whose_releases_go_on_has_no_narrower_band_than_stacks_of_its_ti
     assert known.band("bridge") == max(known.errors["bridge"].band, known.errors["unseen"].times["since-2024"])
     assert known.band("bridge", experts=8) == known.errors["bridge"].experts_band
     assert known.band("dgxc") == known.errors["dgxc"].band
+
+
+def test_a_band_of_few_runs_is_as_wide_as_so_few_can_tell():
+    known = book()
+    one = known.errors["fms"]
+    few, many = (msgspec.structs.replace(one, runs=runs, left_out=0.05, band=0.06) for runs in (4, 40))
+    of_few, of_many = (
+        msgspec.structs.replace(known, errors=known.errors | {"fms": errors}).band("fms") for errors in (few, many)
+    )
+
+    assert of_many == 0.06
+    assert of_few == pytest.approx(2.13 * 1.2533 * 0.05, rel=0.01)  # Student's t of four at 95 %
+    assert known.band("mlmreadme") == known.band("unseen")  # of one run

@@ -203,7 +203,7 @@ def narrowed_band(
     own = np.where(experts > 0, OWN_EXPERTS, OWN) ** 2
     rest = np.maximum((np.asarray(band) / NINE_IN_TEN) ** 2 - own - before, 0.0)
     kept = np.where(before > 0, np.minimum(after / np.where(before > 0, before, 1.0), 1.0), 1.0)
-    return np.sqrt(misfit) * np.asarray(np.minimum(band, NINE_IN_TEN * np.sqrt(own + after + kept * rest)))
+    return np.asarray(np.sqrt(misfit) * np.minimum(band, NINE_IN_TEN * np.sqrt(own + after + kept * rest)))
 
 
 @functools.lru_cache(maxsize=1)
