@@ -25,8 +25,7 @@ from ...layout_names import (
 from .cells import FLAGS, is_empty
 from .columns import INPUTS
 from .mesh_cells import DEVICE_BATCH, batch_of_devices, is_axis, mesh_of
-from .names import IN_CELLS, KNOWN, SWITCHES, leaf_of
-from .names import letters as bare_letters
+from .names import IN_CELLS, KNOWN, SWITCHES, leaf_of, letters
 from .row_layout import BATCH_SAID, SPLITS
 
 FSDP_SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
@@ -57,15 +56,15 @@ ADAPTERS = re.compile(r"(?i)(?<![a-z])(?:q?lora|peft|adapters?)(?![a-z])")
 PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
 
 
-def letters(name: str) -> str:
+def _short(name: str) -> str:
     """Return a name without marks, case and the objects around it, unless it means something with them alone."""
-    whole = bare_letters(name)
-    return whole if whole in SWITCHES else WHOLE_NAMES.get(whole) or bare_letters(leaf_of(name))
+    whole = letters(name)
+    return whole if whole in SWITCHES else WHOLE_NAMES.get(whole) or letters(leaf_of(name))
 
 
 def is_read(name: str) -> bool:
     """Return whether cells of a column that is none of ours are read all the same."""
-    plain = letters(name)
+    plain = _short(name)
     return (
         plain in SWITCHES
         or plain in BESIDE
@@ -83,7 +82,7 @@ def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
     found = dict(cells)
     others = {name: text for name, text in cells.items() if name not in KNOWN and not is_empty(text)}
     for plain in SWITCHES:  # fp8 before bf16, which is beside it
-        for name in (name for name in others if letters(name) == plain):
+        for name in (name for name in others if _short(name) == plain):
             _switch(found, name, others[name])
     for name, text in others.items():
         if joined := JOINED.fullmatch(name.strip()):
@@ -92,11 +91,11 @@ def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
         _add(found, " and ".join(axes), mesh_of(cells))
     _add_shares(found, {name: text for name, text in others.items() if _is_shares(name)})
     for name, text in others.items():
-        if letters(name) == FLAVOR:
+        if _short(name) == FLAVOR:
             found["model_name"] = "-".join(filter(None, [found.get("model_name", ""), text]))
-        elif letters(name) in CHECKPOINTING and text.lower() in FLAGS:
+        elif _short(name) in CHECKPOINTING and text.lower() in FLAGS:
             _add(found, name, {"recompute": text})
-        elif letters(name) == DEVICE_BATCH:
+        elif _short(name) == DEVICE_BATCH:
             _add(found, name, batch_of_devices(found, name, text))
     return {name: text for name, text in found.items() if name in KNOWN or is_empty(text) or not is_read(name)}
 
@@ -105,16 +104,16 @@ def _add_shares(found: dict[str, str], shares: Mapping[str, str]) -> None:
     """Add what columns of torch's meshes and of a rank's batch say to the cells of a row."""
     unstated = all(is_empty(found.get(name, "")) or found[name] == REST for name in BATCH_SAID)
     if not is_empty(found.get("micro_batch", "")):  # what a pipeline cuts a rank's batch into, or the same
-        shares = {name: text for name, text in shares.items() if letters(name) != RANK_BATCH}
+        shares = {name: text for name, text in shares.items() if _short(name) != RANK_BATCH}
     if not shares:
         return
     _add(found, " and ".join(shares), _shared(found, shares))
-    if unstated and any(letters(name) == RANK_BATCH for name in shares):  # torchtitan: the ranks' are all of the batch
+    if unstated and any(_short(name) == RANK_BATCH for name in shares):  # torchtitan: the ranks' are all of the batch
         found |= {"global_batch_sequences": "", "accumulation_steps": "1"}
 
 
 def _is_shares(name: str) -> bool:
-    plain = letters(name)
+    plain = _short(name)
     return plain == RANK_BATCH or (names_sharding(plain) and plain not in FSDP_SWITCHES)
 
 
@@ -124,7 +123,7 @@ def _shared(cells: Mapping[str, str], shares: Mapping[str, str]) -> dict[str, st
     beside = {key: cells[key] for key in ("pp", "cp") if not is_empty(cells.get(key, ""))}
     beside |= {"zero": stated} if stated.isdecimal() else {}
     where = f"column{'s' if len(shares) > 1 else ''} {' and '.join(shares)}"
-    read = own_values({**beside, **{letters(name): text for name, text in shares.items()}}, where)
+    read = own_values({**beside, **{_short(name): text for name, text in shares.items()}}, where)
     if not is_empty(stated):
         read.pop("zero", None)
     return {IN_CELLS[key]: value for key, value in read.items()}
@@ -132,7 +131,7 @@ def _shared(cells: Mapping[str, str], shares: Mapping[str, str]) -> dict[str, st
 
 def _switch(found: dict[str, str], name: str, text: str) -> None:
     """Add what a switch of another engine says to the cells of a row."""
-    column, on, off = SWITCHES[letters(name)]
+    column, on, off = SWITCHES[_short(name)]
     state = FLAGS.get(text.lower(), 1 if on == "fp8" else None)  # Megatron-LM: --fp8-format hybrid
     if state is None and column == "zero_stage_fsdp":
         _add(found, name, {column: text})
@@ -152,7 +151,7 @@ def _switch(found: dict[str, str], name: str, text: str) -> None:
 
 
 def _is_on(cells: Mapping[str, str], name: str) -> bool:
-    return any(letters(other) == name and FLAGS.get(text.lower()) == 1 for other, text in cells.items())
+    return any(_short(other) == name and FLAGS.get(text.lower()) == 1 for other, text in cells.items())
 
 
 def _add(found: dict[str, str], name: str, read: Mapping[str, str]) -> None:
@@ -213,14 +212,14 @@ def check_unread(cells: Mapping[str, str]) -> None:
     for name, text in cells.items():
         if name in KNOWN or is_empty(text):
             continue
-        if letters(name) in OF_PAPERS and COUNTS.fullmatch(text) and not _says_split(cells):
-            raise InputError(f"column {name}, {text!r}, is not read: did you mean {OF_PAPERS[letters(name)]}?")
+        if _short(name) in OF_PAPERS and COUNTS.fullmatch(text) and not _says_split(cells):
+            raise InputError(f"column {name}, {text!r}, is not read: did you mean {OF_PAPERS[_short(name)]}?")
         if ADAPTERS.search(text) and is_empty(cells.get("lora_rank", "")):
             raise InputError(f"column {name} is not read, and says {text!r}: lora_rank says the rank of adapters")
         close = _near(name.lower(), frozenset(PRICED - cells.keys())) or near_key(name)
         if close:
             raise InputError(f"column {name}, {text!r}, is not read: did you mean {close}?")
-        if (hint := unnamed_hint(letters(name))) and text.lower() != "none":
+        if (hint := unnamed_hint(_short(name))) and text.lower() != "none":
             raise InputError(f"column {name}, {text!r}, is not read: {hint}")
         if _says_layout(name, text):
             raise InputError(
