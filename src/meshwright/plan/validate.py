@@ -41,12 +41,12 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     family: str
-    layout: str
     step_time_s: float
     peak_memory_bytes_per_gpu: int
     fits: Fits
     measured_step_time_s: float | None = None
     error: float | None = None
+    layout: str = ""
     stack: str = ""
     error_band: float | None = None
     assumed: tuple[str, ...] = ()
