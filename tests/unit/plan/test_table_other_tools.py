@@ -155,3 +155,11 @@ def test_programs_that_published_stacks_ran_are_names_of_them(tmp_path):
 
 def test_an_accelerator_goes_by_the_name_under_which_its_runs_are_told(tmp_path):
     assert row(tmp_path, CELLS | {"gpu": "h100-500w"}).run.accelerator == "h100-96g"
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [("Hardware", "DGX SuperPOD"), ("seq", "1"), ("chips", "2"), ("max_reserved", "61.8"), ("elapsed step time", "9")],
+)
+def test_a_name_that_is_read_for_want_of_a_better_one_gives_way_to_it(tmp_path, name, cell):
+    assert row(tmp_path, CELLS | {name: cell}).run == row(tmp_path, CELLS).run

@@ -70,6 +70,8 @@ NAMES = {  # of columns, without marks, case and units
     "throughputtps": "tokens_per_s_per_gpu",  # torchtitan's metric, of one device: pytorch/torchtitan, metrics.py
 }
 _DEVICE = "(?:gpu|device|chip|accelerator)"
+# names that mean a column where no other one does
+WEAK = frozenset(["hardware", "seq", "chips", "ffn", "gpumemmax", "peakreserved", "memorymaxreserved", "throughputtps"])
 RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s", "TGS"
     r"(?:throughput)?(?:t|toks?|tokens?)"
     rf"(?:(?:per|p)?(?:s|sec|second)(?:per)?{_DEVICE}|(?:per)?{_DEVICE}(?:per)?(?:s|sec|second))|tgs"
@@ -160,9 +162,15 @@ def column_of(name: str) -> tuple[str, str]:
     return known, unit_of(united.group(2))
 
 
+def is_weak(name: str) -> bool:
+    """Return whether a name means its column only where no other name does."""
+    united = UNIT.match(name)
+    return letters(united[1] if united else name) in WEAK
+
+
 def is_derived(name: str, unit: str) -> bool:
-    """Return whether a column has a statistic of what it means, or its rate, with this unit."""
-    return unit == A_SECOND or STATISTIC.match(name) is not None
+    """Return whether a column has a statistic of what it means, or its rate, with this unit, or says it at length."""
+    return unit == A_SECOND or any(before.match(name) for before in (STATISTIC, MEASURED_WORD))
 
 
 def unit_of(word: str) -> str:

@@ -17,7 +17,7 @@ from .columns import MEASURED, SWITCHED, WHOLE, unread
 from .engine_cells import FSDP_SWITCHES, PRICED, is_read
 from .figures import with_plain_numbers
 from .lines import read_lines
-from .names import UNIT, column_of, in_company, is_column, is_derived, letters, unit_of
+from .names import UNIT, column_of, in_company, is_column, is_derived, is_weak, letters, unit_of
 
 # What is no switch in such a column: the ranks that share states. Megatron-Bridge's pages have both: FSDP = 1 "use
 # FSDP", and in the archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/
@@ -175,6 +175,10 @@ def _columns(said: list[str], path: str | Path) -> list[tuple[str, str]]:
     beside = in_company(said)
     found = [(beside[name], "") if name in beside else column_of(name) for name in said]
     found = [one if one[0] == name or one[0] not in said else (name, "") for one, name in zip(found, said, strict=True)]
+    claimed = Counter(column for column, _ in found)
+    found = [
+        (name, "") if claimed[one[0]] > 1 and is_weak(name) else one for one, name in zip(found, said, strict=True)
+    ]
     several = {
         column for column, count in Counter(column for column, _ in found).items() if count > 1
     } & MEASURED.keys()
