@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict
 
 from ..cluster.graph import Cluster
 from ..collectives.schedules.schedule import COLLECTIVES
@@ -124,6 +125,8 @@ def command(**typed_in: Any) -> int:
 
 def _collective(options: SimulateOptions) -> int:
     from ..simulate.collective import Method, simulate_collective, timeline
+    from ..simulate.libraries import library_way
+    from ..simulate.nodes import NodesTopology
     from ..simulate.problem import Costs
 
     if options.size is None:
@@ -136,19 +139,23 @@ def _collective(options: SimulateOptions) -> int:
         reduce_bytes_per_s=None if options.reduce_rate is None else parse_rate(options.reduce_rate),
     )
     method: Method = "exact" if options.trace else options.method
+    disturbance = _disturbance(options)
     run = simulate_collective(
         traffic,
         topology,
         size_bytes,
         costs=costs,
-        disturbance=_disturbance(options),
+        disturbance=disturbance,
         method=method,
         folding=options.trace is None,
     )
     if options.trace:
         _write_trace(options.trace, timeline(run))
+    theirs = None
+    if isinstance(topology, NodesTopology) and options.counts is None:
+        theirs = library_way(run.result, topology, costs=costs, disturbance=disturbance)
     if options.as_json:
-        click.echo(to_json(run.result))
+        click.echo(to_json({**asdict(run.result), "library": theirs}))
         return 0
     r = run.result
     click.echo(
@@ -160,6 +167,8 @@ def _collective(options: SimulateOptions) -> int:
         f"folded     {counted(r.ranks, 'rank')} to {counted(r.classes, 'class')}, "
         f"{counted(r.transfers, 'transfer')} to {r.simulated_transfers}"
     )
+    if theirs is not None:
+        say(f"beside it  {theirs.sentence}", indent=11)
     for line in r.not_modelled:
         say(f"not known  {line}", indent=11)
     return 0
@@ -341,8 +350,9 @@ def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
 
 def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
     from ..collectives.algorithms.uneven import read_counts, uneven_all_to_all
-    from ..collectives.catalogue import algorithm_names, build_schedule
+    from ..collectives.catalogue import RINGS, algorithm_names, build_schedule
     from ..collectives.sources import named_schedule, read_schedule
+    from ..simulate.libraries import THEIRS
     from ..simulate.traffic import named_traffic, traffic_of
 
     counts, name, collective = options.counts, options.algorithm, options.collective
@@ -350,8 +360,9 @@ def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
     if options.file is not None:
         schedule = read_schedule(options.file, root=options.root)
     elif name is None:
-        theirs = ", ".join(algorithm_names(str(collective)))
-        raise InputError(f"--algorithm: expected one of {collective}'s ({theirs}), or a --file")
+        theirs = ", ".join(algorithm_names(str(collective)) + ["rings"] * (collective in RINGS))
+        usual = f"; NCCL's way is {THEIRS[collective]}" if collective in THEIRS else ""
+        raise InputError(f"--algorithm: expected one of {collective}'s ({theirs}), or a --file{usual}")
     elif ".py:" in name:
         schedule = named_schedule(name, ranks)
     else:

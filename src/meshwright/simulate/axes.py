@@ -69,7 +69,7 @@ class AxisPrices:
     def _algorithm(self, comm: Comm, table: Ints) -> str:
         """Return the algorithm of a collective: hierarchical where a group has several ranks in each of its nodes.
 
-        Libraries do so: every rank's NIC then carries its share.
+        Libraries do so: every rank's NIC then carries its share. They post the messages of an all-to-all at once.
         """
         first = self._topology.domain_of[table[0]]
         inside = int((first == first[0]).sum())
@@ -77,7 +77,7 @@ class AxisPrices:
         if comm.algorithm != "auto":
             return comm.algorithm
         if comm.collective == "all_to_all":
-            return "pairwise"
+            return "linear"
         return f"hierarchical:ring/ring:{inside}" if 1 < inside < table.shape[1] and regular else "ring"
 
     def send_s(self, src: int, dst: int, size_bytes: int) -> float:

@@ -48,7 +48,7 @@ class NodesTopology:
             raise InputError(
                 f"cluster {cluster.name}: has {counted(first[-1], 'device')} for ranks, {ranks} are asked for"
             )
-        self.ranks = ranks
+        self.ranks, self.groups = ranks, cluster.groups
         self._node = np.repeat(np.arange(len(named)), per_node)[:ranks]
         self._place = np.arange(ranks) - first[self._node]
         self.not_modelled: tuple[str, ...] = ()

@@ -134,3 +134,46 @@ def test_bad_input_is_one_line_and_exit_code_2(words, says, capsys):
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
+
+
+def collective(capsys, name, algorithm, ranks, *more):
+    words = ["simulate", "--collective", name, "--algorithm", algorithm, "--ranks", str(ranks), "--bytes", "1GiB"]
+    return printed(capsys, *words, "--cluster", "dgx-h100", *more)
+
+
+def test_one_ring_through_one_nic_has_the_rings_of_the_library_beside_it(capsys):
+    one, rings = (collective(capsys, "all_reduce", name, 32) for name in ("ring", "rings"))
+
+    assert one["library"]["library"] == "NCCL"
+    assert one["library"]["why"].endswith("by one NIC of 8")
+    assert one["library"]["time_s"] == pytest.approx(rings["time_s"]) == pytest.approx(one["time_s"] / 8, rel=0.02)
+    assert rings["library"] is None
+    assert run_command([*RING, "--cluster", "dgx-h100"]) == 0
+    assert "NCCL's way is rings (a ring for each GPU of a node" in capsys.readouterr().out
+
+
+def test_an_all_to_all_in_rounds_has_one_of_messages_at_once_beside_it(capsys):
+    inside, across = (collective(capsys, "all_to_all", "pairwise", ranks) for ranks in (8, 16))
+
+    assert across["library"]["algorithm"] == "linear"
+    assert across["library"]["time_s"] == pytest.approx(2**30 / 2 / 50e9)  # half leaves the node, by each GPU's NIC
+    assert inside["library"] is None
+
+
+def test_a_fault_of_the_network_counts_in_what_the_library_takes(capsys):
+    whole, slow = (
+        collective(capsys, "all_reduce", "ring", 32, *more) for more in ((), ("--slow", "node1/NIC2-fabric=0.5"))
+    )
+
+    assert slow["library"]["time_s"] == pytest.approx(2 * whole["library"]["time_s"], rel=0.02)
+
+
+def test_chips_that_no_such_library_serves_have_none_beside(capsys):
+    words = ["simulate", "--collective", "all_reduce", "--algorithm", "ring", "--ranks", "16", "--bytes", "1GiB"]
+
+    assert printed(capsys, *words, "--cluster", "tpu-v5p")["library"] is None
+
+
+def test_a_collective_without_an_algorithm_is_told_which_one_libraries_take(capsys):
+    assert run_command(["simulate", "--collective", "all_reduce", *RING[-4:], "--cluster", "dgx-h100"]) == 2
+    assert "NCCL's way is rings" in capsys.readouterr().err

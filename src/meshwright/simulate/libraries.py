@@ -1,0 +1,72 @@
+"""What NCCL and RCCL do of a collective between nodes, to be put beside an algorithm that somebody named.
+
+They send rings through all NICs of a node at once, and post the messages of an all-to-all together.
+"""
+
+import msgspec
+
+from ..collectives.catalogue import RINGS
+from ..hardware import load_catalogue
+from ..units import format_rate, format_time
+from .collective import Simulated, simulate_collective
+from .nodes import NodesTopology
+from .problem import Costs, Disturbance
+from .traffic import named_traffic
+
+MOST_MESSAGES = 300_000  # of the distinct rounds of its way; more take longer than the question itself
+WORTH = 1.05  # times as long as theirs, from which on theirs is named
+VENDORS = {"nvidia": "NCCL", "amd": "RCCL"}
+THEIRS = {**dict.fromkeys(RINGS, "rings"), "all_to_all": "linear"}
+HOW = {
+    "rings": "a ring for each GPU of a node, through all of its NICs",
+    "linear": "all messages are posted at once",
+}
+ONE_RING = "one ring in the order of the ranks leaves each node by one NIC"
+IN_ROUNDS = "a round is over with its slowest message, one between nodes"
+
+
+class LibraryWay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a library does in place of an algorithm, and what that takes."""
+
+    library: str
+    algorithm: str
+    why: str  # the named algorithm takes longer; "" where nothing is said of it
+    time_s: float
+    busbw_bytes_per_s: float
+
+    @property
+    def sentence(self) -> str:
+        """Return it in words."""
+        takes = f"{format_time(self.time_s)}, {format_rate(self.busbw_bytes_per_s)} busbw"
+        why = f"{self.why}; " if self.why else ""
+        return f"{why}{self.library}'s way is {self.algorithm} ({HOW[self.algorithm]}): {takes}"
+
+
+def library_way(
+    named: Simulated, topology: NodesTopology, *, costs: Costs | None = None, disturbance: Disturbance | None = None
+) -> LibraryWay | None:
+    """Return what the library of these GPUs would do in place of a named algorithm.
+
+    None inside a node, where the two take as long, and where no such library or way of it is known; also above
+    MOST_MESSAGES.
+    """
+    algorithm, group = THEIRS.get(named.collective), topology.groups[0]
+    accelerator = load_catalogue().accelerators.get(group.gpu.model)
+    library = VENDORS.get(accelerator.vendor) if accelerator else None
+    if library is None or algorithm is None or len(set(topology.domain_of.tolist())) < 2 or named.ranks % group.gpus:
+        return None
+    traffic = named_traffic(named.collective, algorithm, named.ranks, ranks_per_node=group.gpus)
+    if sum(len(pattern.src) for pattern in traffic.patterns) > MOST_MESSAGES:
+        return None
+    result = simulate_collective(traffic, topology, named.bytes, costs=costs, disturbance=disturbance).result
+    if named.time_s < WORTH * result.time_s:
+        return None
+    ring = named.algorithm == "ring" and group.nic_ports > 1
+    why = f"{ONE_RING} of {group.nic_ports}" if ring else IN_ROUNDS if named.algorithm == "pairwise" else ""
+    return LibraryWay(
+        library=library,
+        algorithm=algorithm,
+        why=why,
+        time_s=result.time_s,
+        busbw_bytes_per_s=result.busbw_bytes_per_s,
+    )
