@@ -55,7 +55,7 @@ def solve_target(setting: "Setting", given: PlanOptions, catalogue: "Catalogue",
     from ..plan.targets.inverse import solve
     from ..report.planning import show_solution
 
-    solution = solve(setting, _target(given), target=_target_text(given))
+    solution = solve(setting, _target(given), target=_target_text(given), days=given.target_days)
     marks = _marks(setting, catalogue)
     if given.plot is not None:
         _plot(given.plot, solution, marks)

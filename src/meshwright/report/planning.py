@@ -12,10 +12,10 @@ from ..plan.search.reasons import waiting_text
 from ..plan.search.study import PricedLayout, Study, on_host_text
 from ..plan.search.that_fit import changes
 from ..plan.targets.alternatives import TargetAlternative
-from ..plan.targets.envelope import Envelope
+from ..plan.targets.envelope import Envelope, gpu_hours
 from ..plan.targets.inverse import TOLERANCE, FewestGpus, Need, Solution
 from ..plan.targets.whatif import FIGURES, ClusterComparison, Scaling
-from ..units import counted, format_bytes, format_network_rate, format_rate, format_time
+from ..units import counted, format_bytes, format_days, format_network_rate, format_rate, format_time
 from .curve import Mark
 from .layout_words import layout_text
 from .narrow_tables import show_table
@@ -215,7 +215,8 @@ def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[M
     """Print what a target needs, each with its curve as bars and the catalogue's fabrics on it."""
     now, target = format_time(solution.present_step_time_s), format_time(solution.target_step_time_s)
     console.print(
-        f"{solution.target}: a step of {target}; the cluster as it is takes {now} with {solution.present_layout}: "
+        f"{solution.target}: a step of {target}; the cluster as it is takes {now}"
+        f"{days_text(solution, solution.present_step_time_s)} with {solution.present_layout}: "
         + ("met" if solution.met else "not met"),
         highlight=False,
     )
@@ -228,19 +229,30 @@ def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[M
         console.print("what else was tried:", highlight=False)
     for means in solution.others:
         console.print(f"  {means_text(means)}", highlight=False)
-    console.print(f"fewest GPUs: {fewest_text(solution.fewest)}", highlight=False)
+    fewest = solution.fewest
+    days = days_text(solution, fewest.step_time_s, fewest.gpus or fewest.nearest_gpus)
+    console.print(f"fewest GPUs: {fewest_text(fewest, days)}", highlight=False)
     _show_band(console, solution.error_band, ", and what is needed is no surer")
 
 
-def fewest_text(fewest: FewestGpus) -> str:
-    """Return one sentence about the number of GPUs that a target needs."""
+def days_text(solution: Solution, step_time_s: float | None, gpus: int | None = None) -> str:
+    """Return in brackets the days of the target's budget at a step, and the GPU-hours of them; "" without a budget."""
+    days = None if step_time_s is None else solution.days_of(step_time_s)
+    if days is None:
+        return ""
+    hours = "" if gpus is None else f", {gpu_hours(days, gpus):,.0f} GPU-hours"
+    return f" ({format_days(days)}{hours})"
+
+
+def fewest_text(fewest: FewestGpus, days: str = "") -> str:
+    """Return one sentence about the number of GPUs that a target needs; `days` follow its step."""
     if fewest.gpus is None:
         nearest = fewest.nearest_gpus
-        near = "" if nearest is None else f"; {nearest:,} come nearest, with {format_time(fewest.step_time_s or 0.0)}"
+        near = "" if nearest is None else f"; {nearest:,} come nearest, with {format_time(fewest.step_time_s or 0.0)}{days}"
         least = f"from {fewest.least:,} to" if fewest.least > 1 else "up to"
         return f"none of {fewest.tried} numbers {least} {fewest.most:,} meets it{near}"
     more = f", more than {fewest.asked:,}" if fewest.gpus > fewest.asked else ""
-    took = format_time(fewest.step_time_s or 0.0)
+    took = f"{format_time(fewest.step_time_s or 0.0)}{days}"
     least = f", {fewest.least:,} the least" if fewest.least > 1 else ""
     tried = f"{counted(fewest.tried, 'number')} of GPUs tried{least}"
     return f"{fewest.gpus:,}{more}: {fewest.layout} takes {took}; {tried}"

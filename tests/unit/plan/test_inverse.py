@@ -13,7 +13,8 @@ from meshwright.plan.targets import inverse
 from meshwright.plan.targets.alternatives import beyond, fastest_layout, other_means
 from meshwright.plan.targets.inverse import fewest_gpus, gpu_counts, solve, step_time_for_days, step_time_for_mfu
 from meshwright.plan.targets.whatif import compare_clusters, scaling
-from meshwright.report.planning import _bars, fewest_text, show_comparison_of_clusters, show_scaling
+from meshwright.report.planning import _bars, days_text, fewest_text, show_comparison_of_clusters, show_scaling
+from meshwright.units import format_days, format_time
 from tests.unit.plan.test_explore import setting
 
 SLOW = setting(cluster="aws-p4d", gpus=16, global_batch=16)
@@ -171,10 +172,12 @@ def test_clusters_that_take_as_long_are_said_to_and_no_term_explains_it():
 
 
 def test_a_comparison_ends_with_the_fastest_where_each_has_its_own_best_layout():
-    reason = compare_clusters(TWO_SERVERS, HYBRID).reason
+    comparison = compare_clusters(TWO_SERVERS, HYBRID)
+    steps = {side.cluster: side.best.predicted.step_time_s for side in comparison.sides}
 
-    assert "Each with its own best layout, dgx-a100-80g is the fastest: " in reason
-    assert " times that on dgx-a800." in reason
+    assert "Each with its own best layout, dgx-a100-80g is the fastest: " in comparison.reason
+    ratio = steps["dgx-a800"] / steps["dgx-a100-80g"]
+    assert f"; dgx-a800 takes {ratio:.3g} times as long." in comparison.reason
 
 
 def test_a_step_that_takes_more_than_twice_as_long_is_told_in_times():
@@ -269,3 +272,21 @@ def printed():
         return console.export_text()
 
     return _printed
+
+
+def test_a_target_in_days_says_how_many_days_each_way_takes():
+    case = setting("llama3-8b", "dgx-a100-80g", 8, 128)
+    target_s = step_time_for_days(case, 15.0, 60e9)
+
+    found = solve(case, lambda asked: step_time_for_days(asked, 15.0, 60e9), target="60B tokens in 15 days", days=15.0)
+
+    present = found.days_of(found.present_step_time_s)
+    assert present == pytest.approx(15.0 * found.present_step_time_s / target_s)
+    assert present > 15.0
+    assert days_text(found, found.present_step_time_s) == f" ({format_days(present)})"
+    days, gpus = found.days_of(found.fewest.step_time_s), found.fewest.gpus
+    assert gpus == 16
+    said = days_text(found, found.fewest.step_time_s, gpus)
+    assert said == f" ({format_days(days)}, {days * 24 * 16:,.0f} GPU-hours)"
+    assert f"takes {format_time(found.fewest.step_time_s)}{said}; " in fewest_text(found.fewest, said)
+    assert days_text(replace(found, target_days=None), 1.0, 16) == ""

@@ -95,6 +95,11 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[Need, ...]
     fewest: FewestGpus
     others: tuple[TargetAlternative, ...] = ()  # tried where the network alone does not meet the target
+    target_days: float | None = None  # where a budget of tokens is to be trained in so many days
+
+    def days_of(self, step_time_s: float) -> float | None:
+        """Return in how many days the budget is trained at a step of the target's batch; None without a budget."""
+        return None if self.target_days is None else self.target_days * step_time_s / self.target_step_time_s
 
     @property
     def met(self) -> bool:
@@ -126,8 +131,10 @@ def step_time_for_days(setting: Setting, days: float, tokens: float) -> float:
     return days * 86400.0 * setting.global_batch * setting.seq_len / tokens
 
 
-def solve(setting: Setting, target_at: Target, *, target: str) -> Solution:
+def solve(setting: Setting, target_at: Target, *, target: str, days: float | None = None) -> Solution:
     """Return what a target needs; `target_at` gives its step time in a setting (with fewer GPUs it may be longer).
+
+    `days` are those of a budget of tokens, where the target is one.
 
     InputError if nothing fits in memory.
     """
@@ -147,6 +154,7 @@ def solve(setting: Setting, target_at: Target, *, target: str) -> Solution:
         needs=needs,
         fewest=fewest_gpus(setting, target_at, (best.layout, best.predicted.step_time_s)),
         others=() if met or any(need.reachable for need in needs) else other_means(setting, target_at),
+        target_days=days,
     )
 
 

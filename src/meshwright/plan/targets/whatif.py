@@ -214,9 +214,9 @@ def _fastest(sides: tuple[Side, ...]) -> list[str]:
     if others[-1].best.predicted.step_time_s - step_s < WORTH * step_s:
         return []
     beside = ", ".join(
-        f"{side.best.predicted.step_time_s / step_s:.3g} times that on {side.cluster}" for side in others
+        f"{side.cluster} takes {side.best.predicted.step_time_s / step_s:.3g} times as long" for side in others
     )
-    return [f"Each with its own best layout, {best.cluster} is the fastest: {format_time(step_s)} a step, {beside}."]
+    return [f"Each with its own best layout, {best.cluster} is the fastest: {format_time(step_s)} a step; {beside}."]
 
 
 def _too_large(sides: tuple[Side, ...]) -> list[str]:
