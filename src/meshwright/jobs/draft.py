@@ -24,7 +24,7 @@ from .keys import Keys
 from .model_choice import ModelSaid, OwnModel, chosen_model, model_at
 from .models import architecture_named, catalogue_name, changed, other_sizes
 from .options import JobOptions
-from .refusals import RECIPES, UNEVEN, impossible
+from .refusals import MEGATRONS, RECIPES, UNEVEN, impossible, near_batches
 from .savings import Savings, settled
 from .shell.marks import shown
 from .sources import Sources
@@ -412,8 +412,11 @@ class Draft:
         words = self.batch.get(name, self.batch.get("mbs", (each, f"a pass of {counted(each, 'sequence')}")))[1]
         whole = self.batch.get("global", (total, f"--global-batch {total}"))[1]
         if total % (each * dp):
+            pp, rounds = self.get("pp"), self.engine in MEGATRONS and self.get("vpp") > 1
+            group, passes = self.batch.get("group", (pp, ""))[0], self.batch.get("passes", (1, ""))[0]
+            near = near_batches(total, each, dp, pp, group if rounds else 1, passes=passes if local else 2)
             raise self.refused(
-                f"{whole} is not a multiple of {words} x dp {dp} = {counted(each * dp, 'sequence')} a pass"
+                f"{whole} is not a multiple of {words} x dp {dp} = {counted(each * dp, 'sequence')} a pass; {near}"
             )
         if local and steps is not None and "global" in self.batch and local * dp * steps != total:
             raise self.refused(

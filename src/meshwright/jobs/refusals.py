@@ -4,7 +4,7 @@ Only what no engine can run is refused here: shares of a head or of an expert, h
 release of one engine merely does not offer is for `emit.rules`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..units import counted
 from .job import DEEPSPEED_INSIDE, Job
@@ -35,10 +35,44 @@ def impossible(job: Job, told: Mapping[str, str], batch: Mapping[str, tuple[int,
     if (why := _ramp(batch, job.global_batch, split.mbs * split.dp)) is not None or vpp == 1:
         return why
     passes, group = job.global_batch // (split.mbs * split.dp), batch.get("group", (pp, ""))[0]
-    left = passes % group
-    if not left or left >= pp:  # megatron/core/pipeline_parallel/schedules.py
+    if interleaves(passes, group, pp):
         return None
-    return f"{passes} micro-batches a step over {told['pp']}, interleaved: expected a multiple of {group}"
+    near = near_batches(job.global_batch, split.mbs, split.dp, pp, group)
+    return f"{passes} micro-batches a step over {told['pp']}, interleaved: expected a multiple of {group}; {near}"
+
+
+def interleaves(passes: int, group: int, pp: int) -> bool:
+    """Return whether so many micro-batches go round virtual stages (megatron/core/pipeline_parallel/schedules.py)."""
+    return not passes % group or passes % group >= pp
+
+
+def near_batches(total: int, each: int, dp: int, pp: int, group: int, *, passes: int = 1) -> str:
+    """Return in words the nearest batches, and micro-batches of the same batch, that are whole passes of all ranks.
+
+    `each` is a rank's sequences in `passes` micro-batches; `group` of these go round the virtual stages at once, 1
+    without any.
+    """
+    whole = each * dp * group
+    below = total // whole * whole
+    batches = [f"{batch:,}" for batch in (below, below + whole) if batch]
+    said = f"nearest: a batch of {' or '.join(batches)}"
+    of_rank = total // dp
+    passing = [] if total % dp or passes > 1 else [size for size in range(1, of_rank + 1) if not of_rank % size]
+    good = [size for size in passing if group == 1 or interleaves(of_rank // size, group, pp)]
+    sizes = _beside(good or passing, each)
+    if not sizes:
+        return said
+    said += f", or a micro-batch of {' or '.join(map(str, sizes))}"
+    if good:
+        return said
+    odd = " and ".join(str(of_rank // size) for size in sizes)
+    return f"{said} without virtual stages ({odd} micro-batches do not go round pp {pp} by {group})"
+
+
+def _beside(sizes: Sequence[int], each: int) -> list[int]:
+    """Return the next smaller and the next larger of some numbers in their order; no more than twice as large."""
+    smaller, larger = [size for size in sizes if size < each], [size for size in sizes if each < size <= 2 * each]
+    return [*smaller[-1:], *larger[:1]]
 
 
 def _ramp(batch: Mapping[str, tuple[int, str]], full: int, each: int) -> str | None:

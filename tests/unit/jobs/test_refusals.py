@@ -127,3 +127,30 @@ def test_a_deepspeed_file_that_is_not_here_is_said(tmp_path):
     found = job(tmp_path, {"run.sh": f"{RUN}{MEGATRON} --deepspeed --zero-stage 1 --deepspeed_config a.json"})
 
     assert "a.json is not here: states and precision are what the flags say" in found.assumed
+
+
+STAGED = (
+    "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16"
+    " --seq-length 2048 --max-position-embeddings 2048 --bf16 --vocab-size 32000 --tensor-model-parallel-size 2"
+    " --pipeline-model-parallel-size 4 --micro-batch-size 4"
+)  # dp 4
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (" --global-batch-size 500", r"16 sequences a pass; nearest: a batch of 496 or 512, or a micro-batch of 1 or 5$"),
+        (" --global-batch-size 10", r"16 sequences a pass; nearest: a batch of 16$"),
+        (
+            " --global-batch-size 500 --num-layers-per-virtual-pipeline-stage 3",
+            r"a batch of 448 or 512, or a micro-batch of 1 or 5 without virtual stages \(125 and 25 micro-batches do not",
+        ),
+        (
+            " --global-batch-size 496 --num-layers-per-virtual-pipeline-stage 3",
+            r"31 micro-batches .* expected a multiple of 4; nearest: a batch of 448 or 512, or a micro-batch of 1$",
+        ),
+    ],
+)
+def test_a_batch_that_is_no_whole_passes_has_the_nearest_that_are_beside_it(tmp_path, more, why):
+    with pytest.raises(InputError, match=why):
+        job(tmp_path, {"run.sh": STAGED + more})
