@@ -28,6 +28,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     weight_bytes: Number = HALF_BYTES  # of a weight that is gathered
     gradient_bytes: Number = SINGLE_BYTES  # of a gradient that travels, and of its sum over micro-batches
+    scattered_bytes: Number = 0  # ZeRO 2, 3: of a gradient that travels; 0: as `gradient_bytes`
     residual_bytes: Number = HALF_BYTES  # of activations between layers, and as they enter products
     product_bytes: Number = HALF_BYTES  # of what products return
     optimizer_bytes: Number = 12  # of a parameter's moments, and of its master copy where there is one
@@ -166,8 +167,10 @@ XLA = msgspec.structs.replace(
 # (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, minimal_policy; layers/moe.py has the names too)
 MAXTEXT = msgspec.structs.replace(XLA, selective_saves=2)
 # models of transformers, not compiled: LlamaRMSNorm in single precision, three projections, logits that the caller has
-# beside their softmax and two gradients in single precision (models/llama/modeling_llama.py, loss/loss_utils.py)
-EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit_bytes=14)
+# beside their softmax and two gradients in single precision (models/llama/modeling_llama.py, loss/loss_utils.py). FSDP
+# scatters gradients in the type of the computation: Accelerate asks for that (src/accelerate/utils/dataclasses.py,
+# set_mixed_precision: reduce_dtype), and where nobody asks PyTorch does so
+EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit_bytes=14, scattered_bytes=HALF_BYTES)
 # NeMo Automodel loads weights in the type of the checkpoint, bfloat16, and PyTorch's Adam keeps its moments in it
 # (torch_dtype="auto", nemo_automodel/_transformers/auto_model.py); recipes that ask for float32 say so. Its selective
 # recomputation keeps every second product (components/distributed/activation_checkpointing.py)

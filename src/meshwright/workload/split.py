@@ -168,27 +168,28 @@ def sharding(
     In a pipeline a stack may do once a step what it does in each micro-batch without one (`reshards`). `staying` of
     them are whole from forward to backward: gathered once where others are gathered twice.
     """
-    weights, gradients = gathered_weight_bytes(c) * held, c.gradient_bytes * held * c.trained
+    weights, trained = gathered_weight_bytes(c) * held, held * c.trained
+    whole_bytes = c.gradient_bytes
+    cut_bytes = where(np.greater(c.scattered_bytes, 0), c.scattered_bytes, whole_bytes)
+    gradients, scattered = whole_bytes * trained, cut_bytes * trained
     zero, many = split.zero, shards * copies > 1
     each = in_each_micro_batch(split, c)
     both, three = 1 * ((zero >= 2) & (shards > 1)), gathers_twice(split, c) * (shards > 1)
     again = weights if np.all(np.equal(staying, 0)) else gathered_weight_bytes(c) * (held - staying)
     whole: Axis = "data" if over == "shard" else over
 
-    def comm(axis: Axis, collective: str, size_bytes: Number, calls: Number, once: Number = 0) -> Comm:
-        element_bytes = c.weight_bytes if collective == "all_gather" else c.gradient_bytes
-        return Comm(
-            axis=axis, collective=collective, bytes=size_bytes, element_bytes=element_bytes, calls=calls, once=once
-        )
+    def comm(axis: Axis, collective: str, size_bytes: Number, element: Number, calls: Number, once: Number = 0) -> Comm:
+        return Comm(axis=axis, collective=collective, bytes=size_bytes, element_bytes=element, calls=calls, once=once)
 
+    copied = part(scattered, shards)
     return Sharding(
-        gather=comm(over, "all_gather", weights, three, both - three),
-        again=comm(over, "all_gather", again, three * (held > staying)),
-        scatter=comm(over, "reduce_scatter", gradients, both * each, both * (1 - each)),
-        copies=comm("replica", "all_reduce", part(gradients, shards), 0, 1 * ((zero >= 2) & (copies > 1))),
-        reduce=comm(whole, "all_reduce", gradients, 0, 1 * ((zero == 0) & many)),
-        scatter_once=comm(whole, "reduce_scatter", gradients, 0, 1 * ((zero == 1) & many)),
-        spread=comm(whole, "all_gather", c.weight_bytes * held * c.trained, 0, 1 * ((zero == 1) & many)),
+        gather=comm(over, "all_gather", weights, c.weight_bytes, three, both - three),
+        again=comm(over, "all_gather", again, c.weight_bytes, three * (held > staying)),
+        scatter=comm(over, "reduce_scatter", scattered, cut_bytes, both * each, both * (1 - each)),
+        copies=comm("replica", "all_reduce", copied, cut_bytes, 0, 1 * ((zero >= 2) & (copies > 1))),
+        reduce=comm(whole, "all_reduce", gradients, whole_bytes, 0, 1 * ((zero == 0) & many)),
+        scatter_once=comm(whole, "reduce_scatter", gradients, whole_bytes, 0, 1 * ((zero == 1) & many)),
+        spread=comm(whole, "all_gather", c.weight_bytes * trained, c.weight_bytes, 0, 1 * ((zero == 1) & many)),
     )
 
 

@@ -210,7 +210,7 @@ def coefficients_of(setting: Setting) -> Coefficients:
     c = c if setting.latency_s is None else replace(c, network_latency_s=setting.latency_s)
     if setting.half_sums is not None:
         wide = float(HALF_BYTES if setting.half_sums else SINGLE_BYTES)
-        c = replace(c, held_gradient_bytes=wide, gradient_bytes=wide)
+        c = replace(c, held_gradient_bytes=wide, gradient_bytes=wide, scattered_bytes=wide)
     c = c if setting.routed_once is None else replace(c, routed_once=float(setting.routed_once))
     held = weight_roles(setting.weights, float(c.master_bytes), adapters=setting.lora_rank > 0, where="--weights")
     c = replace(c, **held, **loss_roles(setting.loss, where="--loss", stranger=setting.stack in STRANGERS))

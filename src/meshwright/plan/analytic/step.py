@@ -364,13 +364,14 @@ def _shared_s(
     sent = sharding(held, grid, c, shards=group, copies=ranks / group, staying=staying)
     buckets = np.where(np.greater(c.bucket, 0), np.maximum(held / _bucket_parameters(c, ranks), 1.0), 1.0)
     gathered = gather_s(c, inner, sent.gather.bytes)
+    gradients = np.where(grid.zero >= 2, sent.scatter.bytes, sent.scatter_once.bytes)
     return _Sent(
         gather_s=gathered,
         again_s=gather_s(c, inner, sent.again.bytes) if np.any(staying) else gathered,
         scatter_s=gather_s(c, inner, sent.scatter.bytes),
         each=sent.gather.calls > 0,
         copies_s=np.where(group < ranks, all_reduce_s(c, outer, sent.copies.bytes), 0.0),
-        gradients_s=buckets * gather_s(c, whole, sent.scatter.bytes / buckets),
+        gradients_s=buckets * gather_s(c, whole, gradients / buckets),
         weights_s=buckets * gather_s(c, whole, sent.gather.bytes / buckets),
         reduced_s=buckets * all_reduce_s(c, whole, sent.reduce.bytes / buckets),
         scatters=(sent.scatter.calls, sent.scatter.once),

@@ -167,7 +167,7 @@ def test_frozen_weights_in_few_bits_are_gathered_as_they_lie():
 
     each = 0.01 * 2 + 0.99 * (0.9 * 0.5 + 0.1 * 2)  # adapters, layers, embedding and output
     assert sent.gather.bytes == pytest.approx(1e9 * each)
-    assert sent.scatter.bytes == pytest.approx(1e9 * 0.01 * c.gradient_bytes)
+    assert sent.scatter.bytes == pytest.approx(1e9 * 0.01 * c.scattered_bytes)
 
 
 class CastAdapted(Adapted):
@@ -259,3 +259,14 @@ def test_frozen_weights_in_few_bits_are_read_and_written_once_for_each_pass_over
     once = weights_of_layers * (0.5 + 4 / 64 + 2) / (float(machine.memory_rate) * float(c.memory))
 
     assert times[1] - times[0] == pytest.approx(micro_batches * passes * once, rel=0.05)
+
+
+def test_fsdp_scatters_gradients_as_it_computes_and_ddp_sums_them_in_single_precision():
+    c, others = conventions_of("accelerate"), conventions_of("torchtitan")
+
+    sharded, copied = (sharding(1e9, Layout(dp=8, zero=zero), c, shards=8) for zero in (3, 0))
+    hybrid = sharding(1e9, Layout(dp=16, zero=3, replicas=2), c, shards=8, copies=2)
+
+    assert (sharded.scatter.bytes, sharded.scatter.element_bytes, copied.reduce.bytes) == (2e9, 2, 4e9)
+    assert hybrid.copies.bytes == 2e9 / 8
+    assert sharding(1e9, Layout(dp=8, zero=3), others, shards=8).scatter.bytes == 4e9  # it asks for single precision
