@@ -9,7 +9,7 @@ from rich.table import Table
 from ..plan.gantt import side_by_side
 from ..plan.search.modes import ModePrice, fastest_mode, without_slow_text
 from ..plan.search.reasons import waiting_text
-from ..plan.search.study import PricedLayout, Study, on_host_text
+from ..plan.search.study import PricedLayout, Study, offload_text, on_host_text
 from ..plan.search.that_fit import changes
 from ..plan.targets.alternatives import TargetAlternative
 from ..plan.targets.envelope import Envelope, gpu_hours
@@ -168,6 +168,9 @@ def show_row(console: Console, title: str, row: PricedLayout) -> None:
             table.add_row(told, format_bytes(value))
     show_table(console, table)
     show_memory(console, row)
+    if row.on_host and row.layout.offload != "none":
+        told = offload_text(row.predicted.optimizer_s or 0.0, row.predicted.step_time_s, row.host_link)
+        console.print(told, highlight=False)
     if waits := waiting_text(row.terms):
         console.print(waits, highlight=False)
     show_limits(console, row)
@@ -248,11 +251,14 @@ def fewest_text(fewest: FewestGpus, days: str = "") -> str:
     """Return one sentence about the number of GPUs that a target needs; `days` follow its step."""
     if fewest.gpus is None:
         nearest = fewest.nearest_gpus
-        near = "" if nearest is None else f"; {nearest:,} come nearest, with {format_time(fewest.step_time_s or 0.0)}{days}"
+        near = (
+            ""
+            if nearest is None
+            else f"; {nearest:,} come nearest, with {format_time(fewest.step_time_s or 0.0)}{days}"
+        )
         least = f"from {fewest.least:,} to" if fewest.least > 1 else "up to"
         return f"none of {fewest.tried} numbers {least} {fewest.most:,} meets it{near}"
     more = f", more than {fewest.asked:,}" if fewest.gpus > fewest.asked else ""
-    took = f"{format_time(fewest.step_time_s or 0.0)}{days}"
     least = f", {fewest.least:,} the least" if fewest.least > 1 else ""
     tried = f"{counted(fewest.tried, 'number')} of GPUs tried{least}"
     return f"{fewest.gpus:,}{more}: {fewest.layout} takes {took}; {tried}"

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
+from ...hardware import load_catalogue
 from ...units import format_rate
 from ...workload.conventions import SINGLE_BYTES
 from ...workload.program import Comm
@@ -47,6 +48,15 @@ class HostShare(TypedDict):
 def are_away(said: float | str | None, by_stack: Number, recompute: str) -> bool:
     """Whether activations lie on the hosts: as a run says, else as its stack has it where all layers are repeated."""
     return bool(said) if said is not None else bool(by_stack) and recompute == "full"
+
+
+def host_link_text(accelerator: str, rate: float) -> str:
+    """Return the way of a GPU to its host in words, by its name where the catalogue has it at that rate."""
+    catalogue = load_catalogue()
+    known = catalogue.accelerators.get(accelerator)
+    link = None if known is None else catalogue.interconnect(known.cpu_link or known.host_link)
+    name = f"{link.title}: " if link is not None and link.rate_bytes_per_s == rate else ""
+    return f"{name}{format_rate(rate)} a GPU and direction"
 
 
 class HostFigures(NamedTuple):

@@ -21,7 +21,7 @@ from ...units import counted, format_bytes
 from ...workload.conventions import OWN
 from ..analytic import Grid, Setting, StepPrices, book, performance, price_layouts
 from ..analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis, word
-from ..analytic.host import ON_NVME
+from ..analytic.host import ON_NVME, host_link_text
 from ..analytic.memory import MemoryTerms
 from ..analytic.price import (
     coefficients_of,
@@ -281,6 +281,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
         host_capacity_bytes=float(machine.host_memory_bytes),
         nvme=ON_NVME in setting.traits,
+        host_link=host_link_text(node_group_of(setting.cluster).gpu.model, float(machine.host_rate)),
         memory_band=band,
         memory_band_lacks=lacks,
         memory_otherwise=_with_all_logits(setting, layout, prices, index, band),

@@ -7,7 +7,7 @@ import msgspec
 
 from ...layout import Candidate, Fits, Layout
 from ...timeline import Performance
-from ...units import counted, format_bytes
+from ...units import counted, format_bytes, format_time
 
 
 def on_host_text(needs: float, have: float, *, nvme: bool = False) -> str:
@@ -23,6 +23,14 @@ def on_host_text(needs: float, have: float, *, nvme: bool = False) -> str:
     return f"{told}, of {format_bytes(have)}" + (": more than there is" if needs > have else "")
 
 
+def offload_text(update_s: float, step_s: float, link: str) -> str:
+    """Return what it costs a step that states lie on the hosts: their update, and the link that copies go over."""
+    return (
+        f"offload: the hosts' update takes {format_time(update_s)}, {update_s / step_s:.1%} of the step; copies go "
+        f"over {link}, and are among the exposed and hidden comm"
+    )
+
+
 class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     """A layout with its price, term by term."""
 
@@ -34,6 +42,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     capacity_bytes: float  # of one GPU, as the driver shows it
     capacity_source: str = ""
     nvme: bool = False  # what lies on the host may lie on NVMe
+    host_link: str = ""  # the way of a GPU to its host, in words
     host_capacity_bytes: float = math.inf  # one GPU's share of its host's memory, where the catalogue knows it
     memory_band: float = 0.0  # relative error that `terms`' bytes are held to lie within
     memory_band_lacks: str = ""  # what was not measured for it

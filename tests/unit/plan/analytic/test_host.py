@@ -1,5 +1,6 @@
 """Offload by closed formulas, from figures that can be added up by hand, and beside ZeRO-Offload's published ones."""
 
+import re
 from dataclasses import replace as replace_struct
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from meshwright.cli import run_command
 from meshwright.hardware import load_catalogue
 from meshwright.jobs.emit.rules import refusals
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.conditions import parse_conditions
 from meshwright.plan.analytic.fits import SEEN, fit_verdicts
-from meshwright.plan.analytic.host import LINK_SHARE, MEMORY_SHARE
+from meshwright.plan.analytic.host import LINK_SHARE, MEMORY_SHARE, host_link_text
 from meshwright.plan.analytic.layer import layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of, performance, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
@@ -323,3 +325,24 @@ def test_an_answer_says_what_is_assumed_of_activations_on_the_host():
 
     assert any("activations lie on the host" in text for text in told)
     assert not any("CPU-Adam" in text for text in told)
+
+
+def test_a_layout_that_offloads_says_what_the_hosts_update_costs_and_over_which_link(capsys):
+    words = ["plan", "--model", "llama3-8b", "--cluster", "1xGH200", "--global-batch", "32", "--seq-len", "4096"]
+    words += ["--stack", "deepspeed", "--layout"]
+
+    assert run_command([*words, OFFLOAD.format(2)]) == 0
+    away = " ".join(capsys.readouterr().out.split())
+    assert run_command([*words, OFFLOAD.format(2).removesuffix(",offload=optimizer")]) == 0
+    held = capsys.readouterr().out
+
+    assert "copies go over NVLink-C2C, Grace to its GPU: 450 GB/s a GPU and direction" in away
+    update = re.search(r"offload: the hosts' update takes ([0-9.]+ s), [0-9.]+% of the step", away)
+    assert update is not None
+    assert f"optimizer {update[1]}" in away
+    assert "hosts' update" not in held
+
+
+def test_a_link_to_the_host_has_no_name_at_a_rate_that_is_not_the_catalogues():
+    assert host_link_text("a100-80g", 25e9) == "25 GB/s a GPU and direction"
+    assert host_link_text("", 20e9) == "20 GB/s a GPU and direction"
