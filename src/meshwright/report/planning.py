@@ -249,13 +249,10 @@ def days_text(solution: Solution, step_time_s: float | None, gpus: int | None = 
 
 def fewest_text(fewest: FewestGpus, days: str = "") -> str:
     """Return one sentence about the number of GPUs that a target needs; `days` follow its step."""
+    took = f"{format_time(fewest.step_time_s or 0.0)}{days}"
     if fewest.gpus is None:
         nearest = fewest.nearest_gpus
-        near = (
-            ""
-            if nearest is None
-            else f"; {nearest:,} come nearest, with {format_time(fewest.step_time_s or 0.0)}{days}"
-        )
+        near = "" if nearest is None else f"; {nearest:,} come nearest, with {took}"
         least = f"from {fewest.least:,} to" if fewest.least > 1 else "up to"
         return f"none of {fewest.tried} numbers {least} {fewest.most:,} meets it{near}"
     more = f", more than {fewest.asked:,}" if fewest.gpus > fewest.asked else ""
