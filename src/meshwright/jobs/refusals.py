@@ -42,7 +42,7 @@ def impossible(job: Job, told: Mapping[str, str], batch: Mapping[str, tuple[int,
 
 
 def interleaves(passes: int, group: int, pp: int) -> bool:
-    """Return whether so many micro-batches go round virtual stages (megatron/core/pipeline_parallel/schedules.py)."""
+    """Return whether the micro-batches go round virtual stages (megatron/core/pipeline_parallel/schedules.py)."""
     return not passes % group or passes % group >= pp
 
 

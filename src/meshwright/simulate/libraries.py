@@ -1,4 +1,4 @@
-"""What NCCL and RCCL do of a collective between nodes, to be put beside an algorithm that somebody named.
+"""Ways of NCCL and RCCL: their algorithm for a collective between nodes, beside one that somebody named.
 
 They send rings through all NICs of a node at once, and post the messages of an all-to-all together.
 """
@@ -26,7 +26,7 @@ IN_ROUNDS = "a round is over with its slowest message, one between nodes"
 
 
 class LibraryWay(msgspec.Struct, frozen=True, kw_only=True):
-    """What a library does in place of an algorithm, and what that takes."""
+    """The algorithm of a library in place of another one, and its time."""
 
     library: str
     algorithm: str

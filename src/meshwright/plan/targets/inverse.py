@@ -95,7 +95,7 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[Need, ...]
     fewest: FewestGpus
     others: tuple[TargetAlternative, ...] = ()  # tried where the network alone does not meet the target
-    target_days: float | None = None  # where a budget of tokens is to be trained in so many days
+    target_days: float | None = None  # of a budget of tokens, where the target is one
 
     def days_of(self, step_time_s: float) -> float | None:
         """Return in how many days the budget is trained at a step of the target's batch; None without a budget."""
