@@ -23,6 +23,7 @@ from .errors import InputError, nearest
 
 T = TypeVar("T")
 MAX_BYTES = 512 * 2**20  # a file larger than this is not one of ours
+WRITTEN_FIRST = "; what is piped is written to a file first: COMMAND > FILE"
 DEEPEST = 100  # levels of lists and objects inside each other
 LEAST, MOST = -(2**63), 2**64 - 1  # integers that others can read back
 MOST_DIGITS = 100  # of a number in the text of other tools
@@ -37,14 +38,14 @@ def opened(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
         file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115, for the caller
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{path}: no such file{WRITTEN_FIRST if str(path) == '-' else ''}") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder, expected a file") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise InputError(f"{path}: is a device or a pipe, expected a file")
+        raise InputError(f"{path}: is a device or a pipe, expected a file{WRITTEN_FIRST}")
     return file
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import msgspec
 
+from .units import counted
+
 _PROC = Path("/proc")
 _IDLE = (3, 4)  # columns of /proc/stat: idle, waiting for a disk
 _STOLEN = 7
 _COUNTED = 8  # columns; what follows (guest time) is in the first ones already
 BUSY_SHARE = 0.1  # of the processors: what other programs take below is not worth a word
+CROWDED = 2.0  # threads that want a processor, of each, before others count as in the way of a run
 WAITED_SHARE = 0.05  # of the time: so long a process stood in the run queue before others count as in its way
 
 
@@ -70,6 +73,15 @@ def _processors() -> tuple[float | None, float | None]:
             worked += sum(count for place, count in enumerate(ticks) if place not in (*_IDLE, _STOLEN))
             stolen += ticks[_STOLEN] if len(ticks) > _STOLEN else 0
     return worked * tick_s, stolen * tick_s
+
+
+def crowd_words() -> str:
+    """Return what to do about a machine whose threads wait for processors, by its load average; "" where none does."""
+    processors, wanting = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    if wanting < CROWDED * processors:
+        return ""
+    some = f"{wanting:.0f} threads want the {counted(processors, 'processor')} (load average of a minute)"
+    return f"; {some}: end other programs (top shows them), or start again when the machine is quiet"
 
 
 def run_queue_s(schedstat: Path) -> float:

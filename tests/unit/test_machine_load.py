@@ -6,7 +6,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from meshwright.machine_load import Load, LoadCounters, busy_words, others_share
+from meshwright.machine_load import Load, LoadCounters, busy_words, crowd_words, others_share
 
 QUIET = Load(host="a", wall_s=10.0, processors=2, own_s=9.0, all_s=18.2, stolen_s=0.0, waited_s=0.1)
 
@@ -48,3 +48,13 @@ def test_a_process_that_computes_finds_its_own_time_in_the_counters_of_the_machi
     assert 0 < load.own_s <= load.wall_s + 0.1
     assert load.all_s >= load.own_s - 0.1  # counted in ticks of 10 ms
     assert load.processors == len(os.sched_getaffinity(0))
+
+
+def test_a_crowded_machine_is_told_with_what_to_do_and_a_quiet_one_is_not(monkeypatch):
+    processors = len(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (5.0 * processors, 0.0, 0.0))
+    assert f"{5 * processors} threads want the " in crowd_words()
+    assert "top shows them" in crowd_words()
+
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.0 * processors, 90.0, 90.0))
+    assert crowd_words() == ""

@@ -26,7 +26,7 @@ from ..device import is_accelerator, of_rank, product_side, set_current, uses_ac
 from ..device import name as device_name
 from ..errors import InputError
 from ..files import read_struct, write_struct
-from ..machine_load import Load, LoadCounters, busy_words, others_share
+from ..machine_load import Load, LoadCounters, busy_words, crowd_words, others_share
 from ..native import kept_folder
 from ..temporary import process_folder
 from ..units import counted
@@ -47,7 +47,7 @@ from .cpu_clock import CpuClock
 from .machine import settle
 from .operators import AUTOCAST, time_operators
 from .pace import drifted, pace
-from .ranks.pool import RankPool
+from .ranks.pool import RankPool, RanksSilentError
 from .ranks.process import prepare_process
 from .ranks.progress import Progress, ProgressTeller
 from .sweep_on_rank import copy_on_rank
@@ -196,9 +196,12 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
     with RankPool(request.ranks) as pool, tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         progress = Progress(Path(folder) / "done", _timings(request))
         gets_on = ProgressTeller(progress, say)
-        answers = pool.run(
-            measure_on_rank, request, threads, OPERATOR_BUDGET_S, progress, timeout_s=STALLED_S, gets_on=gets_on
-        )
+        try:
+            answers = pool.run(
+                measure_on_rank, request, threads, OPERATOR_BUDGET_S, progress, timeout_s=STALLED_S, gets_on=gets_on
+            )
+        except RanksSilentError as error:
+            raise RanksSilentError(f"calibration: {error}{crowd_words()}") from None
     operators = tuple(
         OperatorTime(
             operator=times[0].operator,

@@ -4,8 +4,8 @@
   `validate`, `simulate`, `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`,
   `collectives` (with `collectives_nccl`, `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
 - options that several take: `options`, `precision`, `stacks`, `job`, `named_cluster`, `calibration`
-- common to all: `help_format` (help), `prose` (sentences), `values` (the tab key), `amounts` (numbers with
-  units), `bounds` (of numbers), `streams`
+- common to all: `help_format` (help), `meant` (options of other tools), `prose` (sentences), `values` (the tab
+  key), `amounts` (numbers with units), `bounds` (of numbers), `streams`
 """
 
 import errno
@@ -13,13 +13,13 @@ import importlib
 import re
 import resource
 import sys
-from collections.abc import Collection
 
 import click
 
 from .. import __version__, interruptible
 from ..errors import InputError, MeshwrightError, nearest, one_line
 from .bounds import bounded
+from .meant import meant
 from .prose import say
 from .streams import let_go_of_output, open_standard_streams
 from .values import completing
@@ -41,27 +41,11 @@ COMMANDS = {
 }
 
 
+GLOBAL = {  # options that are typed as commands
+    "help": "meshwright --help shows all commands, meshwright COMMAND --help the options of one",
+    "version": "meshwright --version shows it",
+}
 _MACHINES_END = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-
-
-# options of other tools, by the option of ours that says the same
-CALLED = {
-    "--cluster": {"accelerator", "device", "gpu", "gpu-model", "gpu-name", "gpu-type", "instance-type", "machine"},
-    "--layout": {"dp", "ep", "cp", "mbs", "pp", "recompute", "tp", "zero"},  # and what `layout_names` has
-    "--global-batch": {"batch-size", "gbs", "global-batch-size", "total-batch-size", "train-batch-size"},
-    "--seq-len": {"block-size", "context-length", "max-length", "max-seq-len", "max-seq-length", "seq-length"}
-    | {"sequence-length", "seqlen"},
-    "--gpus": {"num-gpus", "n-gpus", "ngpus", "world-size"},
-    "--precision": {"amp", "bf16", "dtype", "fp16", "fp8", "mixed-precision", "torch-dtype"},
-}
-SAYS = {
-    "--cluster": "says the machines: a node type, such as dgx-h100, or accelerators by their number, such as 8xH100",
-    "--layout": 'says how a step is split, such as "tp=8,dp=4,mbs=1,zero=1,recompute=full"',
-    "--global-batch": "says the sequences of a step, over all GPUs",
-    "--seq-len": "says the tokens of a sequence",
-    "--gpus": "says how many there are in all",
-    "--precision": "says what products run in, such as bf16 or fp8",
-}
 
 
 class _Commands(click.Group):
@@ -152,13 +136,14 @@ def _more(error: OSError) -> str:
 
 def _with_nearest(error: click.ClickException) -> str:
     """Return what an error says, with the nearest command, option or value where one of a closed set does not exist."""
-    said = error.format_message().replace("is not a valid integer range", "is no whole number, such as 131072")
+    said = error.format_message().replace("is not a valid integer range", "is no whole number, such as 32")
     context = getattr(error, "ctx", None)
     example = getattr(getattr(context, "command", None), "epilog", None)
     if isinstance(error, click.MissingParameter) and example:
         return f"{said} {' '.join(example.split())}"
     if isinstance(error, click.NoSuchOption) and context is not None:
-        return _with_meant(error, {name for param in context.command.params for name in param.opts})
+        hint = meant(error.option_name, {name for param in context.command.params for name in param.opts})
+        return f"{error.message} {hint}" if hint else error.format_message()
     values = getattr(getattr(error, "param", None), "type", None)
     if isinstance(error, click.BadParameter) and isinstance(values, click.Choice):
         word = re.match(r"'([^']+)'", error.message)  # click names the value first, then lists the known ones
@@ -167,19 +152,9 @@ def _with_nearest(error: click.ClickException) -> str:
     word = re.match(r"No such command '([^']+)'\.", error.message)  # some versions of click add a hint of their own
     if word is None or context is None or not isinstance(context.command, click.Group):
         return said
+    if word[1] in GLOBAL:
+        return f"{word[0]} {GLOBAL[word[1]]}"
     return f"{word[0]} {nearest(word[1], context.command.list_commands(context), cutoff=0.6).capitalize()}"
-
-
-def _with_meant(error: click.NoSuchOption, known: Collection[str]) -> str:
-    """Return what an error says of an unknown option, with the one of a command that other tools call so."""
-    from ..layout_names import is_key, own_name
-
-    name = error.option_name.removeprefix("--").replace("_", "-")
-    meant = next((ours for ours, theirs in CALLED.items() if name in theirs), "--layout" if is_key(name) else None)
-    if meant is None or meant not in known:
-        return error.format_message()
-    key = own_name(name) if meant == "--layout" else None
-    return f"{error.message} {meant} {SAYS[meant]}{f': here {key}' if key else ''}"
 
 
 def _fail(message: str, code: int) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from ..collectives.schedules.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import to_json
 from ..units import format_bytes, format_rate, format_time, parse_bytes
@@ -22,7 +23,9 @@ def price_like(library: str, options: Mapping[str, Any], *, curve: bool, as_json
 
     for key in ("name", "xml", "file", "counts", "rate", "alpha", "inter", "inter_alpha"):
         if options.get(key) is not None:
-            word = "NAME" if key == "name" else f"--{key.replace('_', '-')}"
+            word = str(options[key]) if key == "name" else f"--{key.replace('_', '-')}"
+            if key == "name" and word in COLLECTIVES:
+                raise InputError(f"--like {library}: expected --collective {word}, and no NAME of an algorithm")
             raise InputError(f"--like {library}: {word} does not go with it: the library chooses its own way")
     if options["cluster"] is None or options["ranks"] is None:
         raise InputError(f"--like {library}: expected --ranks N and --cluster, a node type of the catalogue or a file")

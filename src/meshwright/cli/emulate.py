@@ -18,6 +18,7 @@ from ..errors import InputError, nearest
 from ..files import to_json
 from ..units import counted, format_network_rate, parse_rate
 from .help_format import Brief, Listing
+from .plan_output import optional
 
 _SPEC_OPTIONS = ("nodes", "ranks_per_node", "topology", "nodes_per_leaf", "oversubscription", "mtu")
 
@@ -88,7 +89,7 @@ def spec_of(options: dict[str, Any]) -> EmulationSpec:
     given: dict[str, Any] = {name: options[name] for name in _SPEC_OPTIONS if options[name] is not None}
     for option, field in (("nic", "nic_bytes_per_s"), ("intra", "intra_bytes_per_s")):
         if options[option] is not None:
-            given[field] = parse_rate(options[option])
+            given[field] = optional(parse_rate, options[option], f"--{option}")
     if options["cluster_file"] is None:
         if options["carry"] is not None:
             raise InputError("--carry: says how far to scale a cluster; expected together with --cluster")

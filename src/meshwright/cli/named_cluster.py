@@ -1,17 +1,18 @@
 """The cluster that `--cluster` names: a file, or nodes of the catalogue."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from ..cluster.graph import Cluster
 from ..errors import InputError
-from .options import PlanOptions
+from .options import JobQuestion, PlanOptions
 from .prose import say
 
 if TYPE_CHECKING:
     from ..hardware import Catalogue
 
+Asked = TypeVar("Asked", PlanOptions, JobQuestion)
 OTHER_LINKS = "`topo --save` on it reads it; a node type of your own in MESHWRIGHT_HARDWARE says other links"
 
 
@@ -42,8 +43,8 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     return catalogue_cluster(catalogue, name, gpus=rounded, fabric=fabric, **changes)  # type: ignore[arg-type]
 
 
-def with_machine_meant(given: PlanOptions, catalogue: "Catalogue") -> PlanOptions:
-    """Return the options of a plan with the machine that the name of their cluster means, and say what it was."""
+def with_machine_meant(given: Asked, catalogue: "Catalogue") -> Asked:
+    """Return the options with the machine that the name of their cluster means, and say what it was."""
     from ..cluster.wire import names_file
     from ..hardware.cards import machine_meant
 

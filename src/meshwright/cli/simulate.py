@@ -25,7 +25,7 @@ from ..units import (
 )
 from .amounts import PART, CollectiveName
 from .help_format import Brief
-from .named_cluster import named_cluster, unjoined_notes
+from .named_cluster import named_cluster, unjoined_notes, with_machine_meant
 from .options import JobQuestion, SimulateOptions
 from .plan_output import optional
 from .precision import precision_option
@@ -262,6 +262,7 @@ def _job(options: SimulateOptions) -> int:
         stack=options.stack,
         fabric=options.fabric,
     )
+    question = with_machine_meant(question, load_catalogue())
     job = job_of(question)
     return _simulated(options, setting_of_job(job, question, load_catalogue()), job.full_layout(), job.stages)
 

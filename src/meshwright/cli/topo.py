@@ -1,5 +1,6 @@
 """`meshwright topo`: what this machine, a saved dump, or the catalogue says of devices and links."""
 
+import os
 from collections.abc import Sequence
 
 import click
@@ -85,6 +86,8 @@ def command(
         return 0
     if from_catalogue:
         return _compare(catalogue, words, as_json) if compare else _list(catalogue, words, as_json)
+    if words and all(os.path.exists(word) for word in words):
+        raise InputError(f"{' '.join(words)}: expected {' '.join(f'--from {word}' for word in words)} to read a dump")
     if words or compare:
         raise InputError(f"{' '.join(words) or '--compare'}: expected together with --catalogue")
     if gpu is not None:

@@ -121,12 +121,16 @@ def _resume(path: Path, overrides: dict[str, Any], *, as_json: bool) -> int:
     from ..sockets import check_port
     from ..train.elastic.surroundings import surroundings_of_a_job
     from ..train.job.config import with_overrides
-    from ..train.run.run_folder import RunFolder
+    from ..train.run.run_folder import RunFolder, newest_run
     from ..train.run.run_lock import owned
 
     if not os.path.isdir(path):
         raise InputError(f"--resume {path}: no such folder; expected the folder of a run")
     folder = RunFolder(path)
+    if not folder.holds_a_run():
+        newest = newest_run(path)
+        of_it = f"; the newest below it: --resume {newest}" if newest else ""
+        raise InputError(f"--resume {path}: holds no run (config.toml){of_it}")
     config = folder.whole_config()
     if config.launch.nodes > 1:
         if overrides:

@@ -22,6 +22,7 @@ from .amounts import SECONDS
 from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import validate_job
+from .named_cluster import with_machine_meant
 from .options import JobQuestion
 from .prose import say
 from .stacks import stack_option
@@ -85,6 +86,7 @@ def command(
             own=own,
             **of_job,
         )
+        question = with_machine_meant(question, catalogue)
         return validate_job(question, measured, catalogue, as_json=as_objects)
     of_a_job = measured is not None or any(of_job.values())
     if runs is None and own is not None and not of_a_job:

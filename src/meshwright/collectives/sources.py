@@ -59,6 +59,8 @@ def _collective_of(name: str) -> str:
         return "all_reduce" if "all_reduce" in having else having[0]
     if having:
         raise InputError(f"algorithm {name!r}: of several collectives; say which: --collective {' or '.join(having)}")
+    if (meant := kind.lower().replace("-", "_")) in COLLECTIVES:
+        raise InputError(f"algorithm {name!r}: is a collective; its algorithms: {', '.join(algorithm_names(meant))}")
     known = {known for collective in COLLECTIVES for known in algorithm_names(collective)}
     raise InputError(f"algorithm {name!r}: unknown ({nearest(kind, known)}); or a function as FILE.py:FUNCTION")
 

@@ -1,4 +1,7 @@
-"""Machines that the catalogue does not list, told by their accelerators alone: "4xRTX4090", "8xH100", "64xH100"."""
+"""Machines that the catalogue does not list, told by their accelerators alone: "4xRTX4090", "8xH100", "64xH100".
+
+A number of machines may stand in a name too: "4xdgx-h100", "4 nodes of 8xH100".
+"""
 
 import re
 from typing import NamedTuple
@@ -11,8 +14,12 @@ from .catalogue import Catalogue, is_family
 from .figures import SourcedFigure
 from .kinds import NodeType
 
-_BEFORE = re.compile(r"(?P<count>\d{1,6}) ?[xX*\u00d7] ?(?P<cards>\S.*)")
-_BEHIND = re.compile(r"(?P<cards>\S.*?) ?[xX*\u00d7] ?(?P<count>\d{1,6})")
+_BEFORE = re.compile(r"(?P<count>\d{1,6})(?: ?[xX*\u00d7] ?| )(?P<cards>\S.*)")
+_BEHIND = re.compile(r"(?P<cards>\S.*?) ?[xX*\u00d7:] ?(?P<count>\d{1,6})")  # with a colon as SLURM writes it
+_NODES_BEFORE = re.compile(
+    r"(?P<nodes>[1-9]\d{0,4})(?: ?[xX*\u00d7] ?| ?(?:nodes?|machines?) ?(?:of|with|[xX*\u00d7])? | )(?P<machine>\S.*)"
+)
+_NODES_BEHIND = re.compile(r"(?P<machine>\S.*?) ?(?:[xX*\u00d7]|(?P<colon>:)) ?(?P<nodes>[1-9]\d{0,4})(?: nodes?)?")
 PER_MACHINE, MOST_CARDS = 8, 10  # of cards in a host, as is usual; and at most: Supermicro's SYS-420GP-TNR takes ten
 NO_NETWORK = "the network between such machines is not known; `plan --inter RATE` says it, such as 25Gbps"
 
@@ -26,16 +33,23 @@ class MachineMeant(NamedTuple):
 
 
 def machine_meant(catalogue: Catalogue, name: str, gpus: int | None) -> MachineMeant:
-    """Return what a name means that is no node type's: a cloud's slice, or an accelerator alone.
+    """Return what a name means that is no node type's: a cloud's slice, a number of nodes, or an accelerator alone.
 
     An accelerator means the one whole node type that has it, or with a number of GPUs as many cards in one machine.
-    All other names stay as they are. InputError for a slice beside another number of GPUs.
+    All other names stay as they are. InputError for a slice, or a number of nodes, beside another number of GPUs.
     """
     if (slice_ := catalogue.slice_of(name)) is not None:
         key, chips = slice_[0], round(slice_[1])
         if gpus not in {None, chips}:
             raise InputError(f"{name!r} names a slice of {chips} chips, but {gpus} are asked for; expected {key}")
         return MachineMeant(key, chips, f"{name} is {chips} chips of {key}")
+    if (counted_nodes := _nodes_named(catalogue, name)) is not None:
+        nodes, machine, each = counted_nodes
+        if gpus not in {None, nodes * each}:
+            has = f"{counted(nodes, 'node')} of {machine}, {nodes * each} GPUs"
+            raise InputError(f"{name!r} names {has}, but {gpus} are asked for; expected {machine}")
+        said = f"{name} is read as {counted(nodes, 'node')} of {machine}: {counted(nodes * each, 'GPU')} in all"
+        return MachineMeant(machine, nodes * each, said)
     theirs = catalogue.nodes_with(name)
     if len(theirs) == 1 and theirs[0] in catalogue.whole_nodes:
         node = catalogue.listed_node(theirs[0])
@@ -102,6 +116,37 @@ def _cards_named(catalogue: Catalogue, name: str) -> tuple[int, str, str] | None
         if told and (key := catalogue.driver_key(told["cards"])):
             return int(told["count"]), told["cards"], key
     return None
+
+
+def _nodes_named(catalogue: Catalogue, name: str) -> tuple[int, str, int] | None:
+    """Return the number of nodes in a name, what each is, and its GPUs; None for names that count no nodes.
+
+    InputError where a node type is a part of a rack: such a name may count racks.
+    """
+    if catalogue.is_node(name) or with_cards(catalogue, name) is not catalogue:
+        return None
+    readings = {}
+    for form in (_NODES_BEFORE, _NODES_BEHIND):
+        told = form.fullmatch(name.strip())
+        machine = told["machine"] if told else ""
+        known = with_cards(catalogue, machine)
+        listed = bool(told) and catalogue.is_node(machine)
+        cards = (
+            known is not catalogue
+            and not gpus_told(catalogue, machine)
+            and not (told and told.groupdict().get("colon"))
+        )
+        if told and (listed or cards):
+            readings[int(told["nodes"])] = known.node_key(machine), known.listed_node(machine)
+    if not readings:
+        return None
+    if len(readings) > 1:
+        either = " or ".join(f'"{nodes} nodes of {key}"' for nodes, (key, _) in readings.items())
+        raise InputError(f"{name!r}: of the two numbers which counts the nodes? expected {either}")
+    ((nodes, (key, node)),) = readings.items()
+    if node.scale_up_nodes:
+        raise InputError(f"{name!r}: {nodes} nodes or racks? expected {key}, and with --gpus the number of all GPUs")
+    return nodes, key, _size(node)
 
 
 def _inside(catalogue: Catalogue, key: str, count: int, *, whole_family: bool) -> NodeType | None:

@@ -88,7 +88,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         close = nearest(name, [*self.nodes, *called])
         theirs, alone = self._with_accelerator_in(plain), self._accelerator_called(plain)
         if theirs and not alone and not close.startswith(tuple(f"did you mean {key}" for key in theirs)):
-            part = f"; `--gpus {few[1]}` says how many" if (few := re.match(r"(\d{1,2}) ?[xX*]", name)) else ""
+            few = re.match(r"([1-9]\d{0,3}) ?[xX*] ?(?:([1-9]\d{0,2}) ?[xX*])?", name)
+            part = f"; `--gpus {int(few[1]) * int(few[2] or 1)}` says how many" if few else ""
             kinds = dict.fromkeys(
                 self.nodes[key].accelerator for key in theirs
             )  # such as one with 16 and one with 32 GB

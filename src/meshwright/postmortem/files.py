@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 from msgspec.structs import replace
 
 from ..errors import InputError
-from ..files import as_utf8, natural, opened
+from ..files import WRITTEN_FIRST, as_utf8, natural, opened
 from .archives import is_archive
 from .text.lines import FileHint, hint_of
 
@@ -52,7 +52,8 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 def _below(path: Path) -> list[Path]:
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder; expected logs, stacks or flight records")
+        piped = WRITTEN_FIRST if str(path) == "-" else ""
+        raise InputError(f"{path}: no such file or folder{piped}; expected logs, stacks or flight records")
     if not path.is_dir():
         return [path]
     found = []

@@ -1,5 +1,7 @@
 """Calibration on live ranks: what is missing is measured, what is known is kept."""
 
+import contextlib
+import os
 import re
 
 import msgspec
@@ -7,6 +9,7 @@ import pytest
 
 from meshwright.bench import calibrate, collectives
 from meshwright.bench.collectives import fit_names
+from meshwright.bench.ranks.pool import RankFailedError, RanksSilentError
 from meshwright.cluster.discovery.local import discover_host
 from meshwright.cluster.graph import Measurements, Pace, Timed
 from meshwright.layout import Layout
@@ -177,3 +180,19 @@ def test_a_damaged_cache_is_measured_anew_with_a_warning(tmp_path, damage):
     assert calibrate._load(path, name, said.append) == Measurements(fingerprint=name)
     assert said[0].startswith(f"warning: {path}: ")
     assert said[0].endswith("measured anew")
+
+
+class SilentPool(contextlib.nullcontext):
+    """Ranks that never answer."""
+
+    def run(self, *_, **__):
+        raise RanksSilentError("rank 0 did not answer within 300 s")
+
+
+def test_ranks_that_a_crowded_machine_holds_up_are_told_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(calibrate, "RankPool", lambda ranks: SilentPool(SilentPool()))
+    monkeypatch.setattr(os, "getloadavg", lambda: (500.0, 0.0, 0.0))
+    request = calibrate.Request(ranks=1, backend="gloo", operators=(SMALL,))
+
+    with pytest.raises(RankFailedError, match=r"calibration: rank 0 did not answer .*500 threads want the .*quiet"):
+        calibrate.calibrate(discover_host(), [request], again=True)

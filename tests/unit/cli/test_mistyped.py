@@ -2,12 +2,15 @@
 
 import json
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from meshwright import cli
+from meshwright.cli.meant import KEYS
 from meshwright.errors import InputError
 from meshwright.plan.analytic.price import precision_named
+from meshwright.train.job.config import JobConfig
 
 PLAN = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096"
 MISTRAL = {
@@ -85,6 +88,42 @@ def test_the_command_line_says_so_too(capsys):
 def test_an_option_that_other_tools_have_is_answered_with_ours(capsys, words, told):
     assert cli.run_command([*PLAN.split(), *words.split()]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("plan --num-nodes 4", "--gpus says how many GPUs there are in all: nodes times the GPUs of one"),
+        ("plan --bandwidth 400Gbps", "--inter says the rate of all NICs of a node"),
+        ("plan -o plan.json", "--output says the file to write"),
+        ("plan --output-format json", "--json prints JSON"),
+        ("simulate --nproc 8", "--gpus says how many there are in all"),
+        ("validate --step-time-s 2", "--measured says the seconds of a step that was measured"),
+        ("bench --num-gpus 2", "--ranks says how many ranks there are"),
+        ("emulate --bandwidth 1Gbps", "--nic says the rate of each NIC"),
+        ("collectives draw ring --out ring.svg", "--svg says the file of the drawing"),
+        ("train --lr 0.01", "--set optimizer.learning_rate=VALUE"),
+        ("train --weight-decay 0.1", "--set optimizer.weight_decay=VALUE"),
+        ("train --dataset words", "--set data.paths=VALUE"),
+        ("train --nnodes 2", "--set launch.nodes=VALUE"),
+        ("train --world-size 2", "--ranks says how many ranks there are"),
+        ("train --out-dir there", "--run-dir says the folder of the run"),
+        ("train --config-file job.toml", "The configuration goes without an option, such as: train job.toml"),
+        ("train --model-name gpt2", "--set model.KEY=VALUE says one"),
+        ("help plan", "meshwright COMMAND --help the options of one"),
+        ("version", "meshwright --version shows it"),
+    ],
+)
+def test_every_command_answers_what_other_tools_call_otherwise(capsys, words, told):
+    assert cli.run_command(words.split()) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert told in said
+    assert "Did you mean" not in said
+
+
+def test_a_key_of_a_job_that_others_call_otherwise_is_one():
+    known = msgspec.to_builtins(JobConfig())
+    assert all(key.partition(".")[2] in known[key.partition(".")[0]] for key, _ in KEYS)
 
 
 @pytest.mark.parametrize(("given", "said"), [({}, True), ({"tie_word_embeddings": False}, False)])

@@ -170,3 +170,47 @@ def test_cards_bridged_in_islands_meet_over_pcie_where_a_group_is_larger_than_on
 
     assert group.group_rates(2) == (56.25e9, 1.0)
     assert group.group_rates(4) == (31e9, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "gpus"),
+    [
+        *(("3xdgx-h100", "dgx-h100", 24), ("dgx-a100-80g x 2", "dgx-a100-80g", 16), ("DGX H100:2", "dgx-h100", 16)),
+        *(
+            ("2xp5.48xlarge", "aws-p5", 16),
+            ("3 nodes of dgx-h200", "dgx-h200", 24),
+            ("5 machines with 4 H100", "4xh100", 20),
+        ),
+        *(("2x8xH100", "8xh100", 16), ("2x h100:4", "4xh100", 8), ("l40s x4 x2", "4xl40s", 8)),
+    ],
+)
+def test_a_number_of_nodes_in_a_name_counts_the_gpus_and_is_said(catalogue, name, key, gpus):
+    meant = machine_meant(catalogue, name, None)
+
+    assert meant[:2] == (key, gpus)
+    assert f"{name} is read as" in meant.told
+    assert meant[:2] == machine_meant(catalogue, name, gpus)[:2]
+    with pytest.raises(InputError, match=f"{gpus} GPUs, but 1 are asked for"):
+        machine_meant(catalogue, name, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("8xH100x2", 'which counts the nodes\\? expected "8 nodes of 2xh100" or "2 nodes of 8xh100"'),
+        ("2xgb200-nvl72", "2 nodes or racks\\? expected gb200-nvl72"),
+    ],
+)
+def test_a_name_with_two_readings_is_asked_about(catalogue, name, said):
+    with pytest.raises(InputError, match=said):
+        machine_meant(catalogue, name, None)
+
+
+@pytest.mark.parametrize(("name", "count"), [("h100:8", 8), ("8 H100", 8), ("rtx4090:2", 2)])
+def test_cards_are_counted_as_slurm_and_people_write_them(catalogue, name, count):
+    assert with_cards(catalogue, name).listed_node(name).gpus.number == count
+
+
+def test_a_name_of_several_sizes_is_refused_with_all_gpus_that_it_counts(catalogue):
+    with pytest.raises(InputError, match="--gpus 32"):
+        catalogue.node("4x8xA100")

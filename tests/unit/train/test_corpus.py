@@ -224,3 +224,16 @@ def test_files_that_are_held_out_whole_are_named(tmp_path):
         "  trained on: a.py",
         "  held out: b.py",
     ]
+
+
+def test_a_folder_of_other_text_is_told_the_pattern_of_most_of_its_files(tmp_path):
+    for name in ("one.txt", "two.txt", "three.md", "LICENSE"):
+        (tmp_path / name).write_text("words\n")
+    with pytest.raises(InputError, match=r'data.pattern says which are text, such as --set data.pattern="\*.txt"'):
+        find_files([str(tmp_path)], "*.py")
+
+
+def test_a_folder_of_files_without_endings_gets_no_example(tmp_path):
+    (tmp_path / "LICENSE").write_text("words\n")
+    with pytest.raises(InputError, match=r"data.pattern says which are text$"):
+        find_files([str(tmp_path)], "*.py")

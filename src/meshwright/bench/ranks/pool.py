@@ -82,6 +82,10 @@ class RankFailedError(MeshwrightError):
     """A rank of a pool raised or did not answer; the message carries its traceback."""
 
 
+class RanksSilentError(RankFailedError):
+    """Ranks did not answer in time, and none failed."""
+
+
 class RankPool:
     """`world_size` processes that wait for functions to run; a context manager that ends them."""
 
@@ -142,7 +146,7 @@ class RankPool:
         limit = f"{AFTER_FAILURE_S:g} s after that" if failures else f"{timeout_s:g} s"
         told += [f"rank {rank} did not answer within {limit}" for rank in silent]
         if told:
-            raise RankFailedError("\n".join(told))
+            raise (RankFailedError if failures else RanksSilentError)("\n".join(told))
         return [answers[rank][1] for rank in range(self.world_size)]
 
     def _answers(self, timeout_s: float, gets_on: Callable[[], bool]) -> dict[int, tuple[bool, Any]]:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,17 @@ def find_files(paths: Sequence[str], pattern: str) -> list[tuple[Path, Path]]:
         else:
             raise InputError(f"data.paths: {root}: no such file or folder")
     if not found:
-        raise InputError(f"data.paths: no file matches {pattern!r} in {', '.join(map(str, roots))}")
+        raise InputError(
+            f"data.paths: no file matches {pattern!r} in {', '.join(map(str, roots))}; data.pattern says which are text"
+            f"{_most_common(roots)}"
+        )
     return found
+
+
+def _most_common(roots: Sequence[Path]) -> str:
+    """Return the pattern that most files of the folders match, as an example; "" where none has an ending."""
+    endings = Counter(file.suffix for root in roots for file in _walk(root, "*.*") if file.suffix)
+    return f', such as --set data.pattern="*{endings.most_common(1)[0][0]}"' if endings else ""
 
 
 def split_files(files: Sequence[tuple[Path, Path]], validation_share: float) -> CorpusSplit:

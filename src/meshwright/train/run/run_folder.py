@@ -313,6 +313,12 @@ def is_of_a_run(files: Sequence[str]) -> bool:
     return seen >= {"config.toml", "plan.json"} or (LOCK in seen and seen <= {LOCK, SECRET})
 
 
+def newest_run(folder: Path) -> Path | None:
+    """Return the run in a folder of runs that was started last; None where there is none."""
+    begun = [path / "config.toml" for path in folder.iterdir() if (path / "config.toml").is_file()]
+    return max(begun, key=lambda path: path.stat().st_mtime).parent if begun else None
+
+
 def how_to_go_on(problem: str, path: Path) -> str:
     """Return what to do about a run that could not write: room is lacking only where the system says so."""
     full = any(os.strerror(number) in problem for number in (errno.ENOSPC, errno.EDQUOT))
