@@ -44,12 +44,12 @@ def machine_meant(catalogue: Catalogue, name: str, gpus: int | None) -> MachineM
             raise InputError(f"{name!r} names a slice of {chips} chips, but {gpus} are asked for; expected {key}")
         return MachineMeant(key, chips, f"{name} is {chips} chips of {key}")
     if (counted_nodes := _nodes_named(catalogue, name)) is not None:
-        nodes, machine, each = counted_nodes
-        if gpus not in {None, nodes * each}:
-            has = f"{counted(nodes, 'node')} of {machine}, {nodes * each} GPUs"
+        nodes, machine, per_node = counted_nodes
+        if gpus not in {None, nodes * per_node}:
+            has = f"{counted(nodes, 'node')} of {machine}, {nodes * per_node} GPUs"
             raise InputError(f"{name!r} names {has}, but {gpus} are asked for; expected {machine}")
-        said = f"{name} is read as {counted(nodes, 'node')} of {machine}: {counted(nodes * each, 'GPU')} in all"
-        return MachineMeant(machine, nodes * each, said)
+        said = f"{name} is read as {counted(nodes, 'node')} of {machine}: {counted(nodes * per_node, 'GPU')} in all"
+        return MachineMeant(machine, nodes * per_node, said)
     theirs = catalogue.nodes_with(name)
     if len(theirs) == 1 and theirs[0] in catalogue.whole_nodes:
         node = catalogue.listed_node(theirs[0])

@@ -106,7 +106,9 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         told = close if close.startswith("did") else nearest(name, self.nodes)
         if not _like(name, told):
             told = f"`topo --catalogue nodes` lists them; {YOUR_OWN}"
-        raise InputError(f"no node type {name!r} in the catalogue ({told})")
+        several = re.match(r"\d+ ?[xX*]", name) or re.search(r"[xX*:] ?\d+$", name)
+        counted = "; of several of them `--gpus N` says how many GPUs there are in all" if several else ""
+        raise InputError(f"no node type {name!r} in the catalogue ({told}){counted}")
 
     def _node_named(self, plain: str) -> str | None:
         """Return the node type that a plain name means, also without its cloud where no accelerator is called so."""

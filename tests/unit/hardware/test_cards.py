@@ -214,3 +214,9 @@ def test_cards_are_counted_as_slurm_and_people_write_them(catalogue, name, count
 def test_a_name_of_several_sizes_is_refused_with_all_gpus_that_it_counts(catalogue):
     with pytest.raises(InputError, match="--gpus 32"):
         catalogue.node("4x8xA100")
+
+
+@pytest.mark.parametrize("name", ["4xdgx-h100", "dgx-h100:4"])
+def test_where_one_node_type_is_wanted_a_number_of_them_is_told_how_to_say_it(catalogue, name):
+    with pytest.raises(InputError, match="did you mean dgx-h100.*of several of them `--gpus N`"):
+        catalogue.node(name)
