@@ -35,6 +35,7 @@ SPLIT = ("tp", "pp", "cp")
 
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
 ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
+COUNTED = "counted"  # the planner's trait of jobs whose hosts wait for counts of rows
 GRAPH_KEY = re.compile(r"cuda[-_ ]?graph", re.IGNORECASE)
 # docs/training/cuda-graphs.md of Megatron-Bridge; no formula of the buffers is published
 GRAPHED = "a graph's buffers (a few GB, in a pipeline more than 10) and the launches that it saves are not priced"
@@ -163,13 +164,17 @@ class Draft:
         if text not in self.ignored:
             self.ignored.append(text)
 
-    def dispatch(self, key: str, dispatcher: str | None, backend: str = "") -> None:
-        """Note how rows reach their experts: whether once for each node, or once for each expert."""
+    def dispatch(self, key: str, dispatcher: str | None, backend: str = "", *, padded: bool = False) -> None:
+        """Note how rows reach their experts: once for each node, or once for each expert.
+
+        For the latter the host waits in each layer, unless rows are `padded` to a number that is known before.
+        """
         if self.get("ep") == 1 or dispatcher is None:
             return
         word = backend or dispatcher
         if word in ROUTED_ONCE or word in ROUTED_APART:
             self.routed_once = word in ROUTED_ONCE
+            self.traits += [COUNTED] if word in ROUTED_APART and not padded else []
         else:
             self.routed_once = False
             self.ignore(f"{key} = {word}: priced as alltoall")

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from ..jobs.job import HELD, Job
+from ..layout import micro_batches
 from ..plan.analytic.by_stage import StageMemory
 from ..plan.model_facts import ModelFacts, sentence
 from ..plan.search.study import PricedLayout
 from ..units import counted, format_bytes, format_time
-from .layout_words import layout_text
+from .layout_words import layout_in_words, layout_text
 from .narrow_tables import show_table
 from .planning import fits_text, host_text, rows_table, show_row, show_that_fit
 from .stages import show_stages
@@ -50,6 +51,9 @@ def show_job(
     for text in job.unpriced():
         console.print(f"ignored: {text}: no price knows it", highlight=False)
     console.print(f"layout: {layout_text(row.layout)}", highlight=False)
+    if job.global_batch is not None and not job.global_batch % (row.layout.dp * row.layout.mbs):
+        steps = micro_batches(row.layout, job.global_batch)
+        console.print(f"in words: {layout_in_words(row.layout, steps)}", highlight=False)
     show_row(console, "what runs today" if today is None else "the layout that is asked for", row)
     need = format_bytes(row.predicted.peak_memory_bytes_per_gpu)
     have = f"{format_bytes(memory_bytes)} on the fullest GPU{host_text(row)}"

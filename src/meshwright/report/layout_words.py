@@ -37,7 +37,7 @@ def layout_in_words(layout: Layout, micro_batches: int) -> str:
     if layout.cp > 1:
         parts.append(f"each sequence split over {layout.cp} context ranks")
     if layout.ep > 1:
-        parts.append(f"experts spread over {layout.ep} ranks")
+        parts.append(f"experts spread over {layout.ep} ranks{_of_experts(layout)}")
     if layout.pp > 1:
         chunks = f" with {layout.vpp} stages each" if layout.vpp > 1 else ""
         parts.append(f"layers in {layout.pp} pipeline ranks{chunks}, {SCHEDULES[layout.schedule]}")
@@ -52,5 +52,15 @@ def layout_in_words(layout: Layout, micro_batches: int) -> str:
 def _sharded(layout: Layout) -> str:
     if not layout.zero:
         return ", each with a copy of the model"
-    groups = f" in {layout.replicas} groups, each with a whole model" if layout.replicas > 1 else " over them"
-    return f", {SHARDED[layout.zero]}{groups} (ZeRO {layout.zero})"
+    ranks = layout.dp * layout.cp
+    over = f" over {ranks} with the context ranks" if layout.cp > 1 else " over them"
+    groups = f" in {layout.replicas} groups of {ranks // layout.replicas}, each with a whole model"
+    return f", {SHARDED[layout.zero]}{groups if layout.replicas > 1 else over} (ZeRO {layout.zero})"
+
+
+def _of_experts(layout: Layout) -> str:
+    """Return how an expert is cut and how often it is held, where tensor ranks make that a question."""
+    copies = layout.dp * layout.cp * layout.tp // (layout.ep * layout.expert_tp)
+    cut = f"each cut over {layout.expert_tp} tensor ranks" if layout.expert_tp > 1 else "each whole"
+    held = f", held {copies} times" if copies > 1 else ""
+    return f" ({cut}{held})" if layout.tp > 1 or copies > 1 else ""

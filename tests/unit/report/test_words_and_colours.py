@@ -24,8 +24,27 @@ from meshwright.report.layout_words import layout_in_words
         (
             "dp=8,mbs=1,zero=3,replicas=2,recompute=full",
             2,
-            "8 ranks: 8 data-parallel ranks, weights, gradients and optimiser state sharded in 2 groups, each with a "
+            "8 ranks: 8 data-parallel ranks, weights, gradients and optimiser state sharded in 2 groups of 4, each with a "
             "whole model (ZeRO 3); layers are computed again in backward; 2 micro-batches of 1 sequence a step",
+        ),
+        (
+            "dp=4,cp=2,mbs=1,zero=3",
+            2,
+            "8 ranks: 4 data-parallel ranks, weights, gradients and optimiser state sharded over 8 with the context "
+            "ranks (ZeRO 3); each sequence split over 2 context ranks; 2 micro-batches of 1 sequence a step",
+        ),
+        (
+            "tp=2,dp=8,ep=4,mbs=1",
+            4,
+            "16 ranks: 8 data-parallel ranks, each with a copy of the model; each layer split over 2 tensor ranks; "
+            "experts spread over 4 ranks (each cut over 2 tensor ranks, held 2 times); 4 micro-batches of 1 sequence "
+            "a step",
+        ),
+        (
+            "tp=2,dp=8,ep=4,mbs=1,etp=1",
+            4,
+            "16 ranks: 8 data-parallel ranks, each with a copy of the model; each layer split over 2 tensor ranks; "
+            "experts spread over 4 ranks (each whole, held 4 times); 4 micro-batches of 1 sequence a step",
         ),
         ("dp=1,mbs=1", 8, "1 rank: 8 micro-batches of 1 sequence a step"),
         ("dp=4,mbs=2,mode=async", 1, "4 asynchronous workers, micro-batches of 2 sequences"),

@@ -84,7 +84,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
 
 def _sums(draft: Draft, keys: Keys, launcher: str) -> None:
     """Say how gradients add up under bf16, fp8 beside it or not (arguments.py, accumulate_allreduce_grads_in_fp32)."""
-    half = keys.switch("grad-reduce-in-bf16", default=False) or keys.word("main-grads-dtype") in {"bf16", "fp16"}
+    held = keys.word("main-grads-dtype")
+    half = keys.switch("grad-reduce-in-bf16", default=False) or held in {"bf16", "fp16"}
     if keys.switch("bf16", default=False) and launcher != "deepspeed" and "deepspeed" not in keys:
         draft.half_sums = bool(half)
 
@@ -262,7 +263,8 @@ def dispatching(draft: Draft, keys: Keys) -> None:
     dispatcher = keys.word("moe-token-dispatcher-type")
     backend = keys.word("moe-flex-dispatcher-backend") if dispatcher == "flex" else None
     keys.switch("moe-enable-deepep", default=False)
-    draft.dispatch("moe-token-dispatcher-type", dispatcher, backend or "")
+    padded = keys.values.get("moe-pad-expert-input-to-capacity") is not None  # not read: its rows are not priced
+    draft.dispatch("moe-token-dispatcher-type", dispatcher, backend or "", padded=padded)
 
 
 def states(draft: Draft, keys: Keys) -> None:

@@ -279,7 +279,7 @@ def _dispatch_doubt(setting: Setting, layout: Layout, known: Book, step_s: float
 
     The user's own runs end it.
     """
-    told = setting.routed_once or setting.measured
+    told = setting.routed_once is not None or setting.measured
     if told or not is_unsaid(known, setting.stack, setting.architecture, layout, setting.traits):
         return (), 0.0
     grid = Grid.of([layout])
