@@ -19,7 +19,7 @@ from ..units import counted
 from ..workload.adapters import adapted_matrices, adapted_text, adapter_parameters, without_adapters
 from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
-from .job import Job, JobSplit
+from .job import Job, JobSplit, understood
 from .keys import Keys
 from .model_choice import ModelSaid, OwnModel, chosen_model, model_at
 from .models import architecture_named, catalogue_name, changed, other_sizes
@@ -79,6 +79,7 @@ class Draft:
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
+        self.refusal = ""  # why no engine starts the job, told where all of it is read
         self.assumed: list[str] = []
         self.traits: list[str] = []
         self.ignored: list[str] = []
@@ -295,8 +296,8 @@ class Draft:
             notes=tuple(map(shown, self.notes)),
         )
         told = {name: origin for name, (_, origin) in self.degrees.items()}
-        if (why := impossible(job, told, self.batch)) is not None:
-            raise self.refused(why)
+        if why := self.refusal or impossible(job, told, self.batch):
+            raise self.refused(f"{why}; read so far: {understood(job)}")
         return convert(msgspec.to_builtins(job), Job, where=job.where)  # figures within the bounds of what they are
 
     def _settle_world(self) -> int | None:

@@ -1,5 +1,6 @@
 """Job: what an engine's own configuration says will run; readers fill it, and what is emitted reads back into it."""
 
+import itertools
 from typing import Any, Literal
 
 import msgspec
@@ -162,8 +163,18 @@ def understood(job: Job) -> str:
     model = job.architecture
     name = None if model is None else job.model_name or model.name or counted(model.num_hidden_layers, "layer")
     adapters = f"adapters of rank {job.lora_rank}" if job.lora_rank else None
-    told = [name, adapters, ranks, *(f"{key}={value}" for key, value in layout.items()), batch, tokens, job.precision]
+    keys = (f"{key}={value}" for key, value in layout.items())
+    told = [name, adapters, ranks, *keys, _cut_text(job), batch, tokens, job.precision]
     return ", ".join(filter(None, told))
+
+
+def _cut_text(job: Job) -> str:
+    """Return the layers of each pipeline rank where a file cuts them unevenly, "" where it does not."""
+    ranks = job.layout.pp or 1
+    counts = [sum(job.stages[rank::ranks]) for rank in range(ranks)] if job.stages else []
+    runs = [(count, len(list(same))) for count, same in itertools.groupby(counts)]
+    each = ", ".join(f"{times} x {count}" if times > 1 else str(count) for count, times in runs)
+    return f"layers of the pipeline ranks: {each}" if counts else ""
 
 
 def on_whole_nodes(job: Job, gpus: int, name: str) -> Job:

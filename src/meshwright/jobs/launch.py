@@ -420,6 +420,22 @@ def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, obje
     return found
 
 
+def replaced_flags(arguments: Sequence[str]) -> list[str]:
+    """Return in words which numbers of flags do not count, since the command says another one behind them."""
+    said: dict[str, list[str]] = {}
+    for word, behind in itertools.pairwise([*arguments, "", ""]):
+        name, equals, value = word.partition("=")
+        value = value if equals else behind
+        if name.startswith("--") and re.fullmatch(r"\d{1,12}", value):
+            said.setdefault(name[2:].replace("_", "-"), []).append(value)
+    return [
+        f"{name} is said more than once: {values[-1]}, the last one, counts, "
+        f"not {' or '.join(dict.fromkeys(value for value in values if value != values[-1]))}"
+        for name, values in said.items()
+        if len(set(values)) > 1
+    ]
+
+
 def named_by(arguments: Sequence[str], flag: str) -> str | None:
     """Return the word behind a flag, the first where others follow it (`--config own.yaml key=value`); None without."""
     value = flags_of(arguments).get(flag)

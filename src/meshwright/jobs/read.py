@@ -34,7 +34,7 @@ from .folders import configurations_of_folder, file_of_folder, is_folder, settin
 from .gather import gather_sources
 from .job import Job
 from .keys import dotted_keys
-from .launch import STARTERS, Launch, of_environment
+from .launch import STARTERS, Launch, of_environment, replaced_flags
 from .model_choice import own_model
 from .options import JobOptions
 from .outside import without_rank
@@ -120,13 +120,15 @@ def _job_of(sources: Sources, question: JobOptions) -> Job:
         job = READERS[name](sources, asked)
     except InputError as error:
         told = f"{error}{_arguments_asked(sources)}" if NOT_SET in str(error) else str(error)
+        told = "; ".join([told, *sources.lost])
         raise InputError(f"{told}; {open_places}" if open_places else told) from None
     notes = job.notes
     if any(re.search(rf"\${name}\b", note) for note in notes for name in sources.arguments):
         notes = (*notes, *filter(None, [_arguments_asked(sources).removeprefix("; ")]))
     if sources.launch is not None and question.gpus is None and job.world is not None:
         notes = (*notes, *filter(None, [without_rank(sources.launch, sources.machines, job.world)]))
-    notes = (*notes, *_other_accelerator(sources))
+    replaced = [] if sources.launch is None else replaced_flags(sources.launch.arguments)
+    notes = (*notes, *_other_accelerator(sources), *replaced)
     return msgspec.structs.replace(job, machines=sources.machine_type, part_of_gpu=sources.part_of_gpu, notes=notes)
 
 

@@ -273,9 +273,8 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
         if found is not None and sources.document(found[1]) is None and not (sources.launch and flags_alone):
             sources.wanted = sources.wanted or found
     if launch is not None:
-        sources.notes += [
-            _lost(one) for outcome in outcomes for one in outcome.started if one.words[0].startswith("--")
-        ]
+        sources.lost = _lost([one for outcome in outcomes for one in outcome.started if one.words[0].startswith("--")])
+        sources.notes += sources.lost
     named = (word.rpartition("=")[2] for words in commands for word in words)
     sources.python_words = list(dict.fromkeys(word for word in named if word.endswith(".py")))
     sources.programs = list(dict.fromkeys(name for outcome in outcomes for name in programs_of(outcome.started)))
@@ -284,11 +283,20 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
         sources.assumed.append(f"{told}: started beside the configuration, and taken to change nothing of it")
 
 
-def _lost(one: Started) -> str:
-    """Return what says that a line of flags is a command of its own, as the shell takes it."""
-    flags = ", ".join(dict.fromkeys(word.partition("=")[0] for word in one.words if word.startswith("--")))
-    ended = "the command before it had ended (by a comment, an empty line, or no backslash at the end of a line)"
-    return f"{one.where}: line {one.line} begins with a flag, since {ended}: {flags} reach no program"
+def _lost(commands: Sequence[Started]) -> list[str]:
+    """Return what says that lines of flags are commands of their own, as the shell takes them: one text a file."""
+    found: dict[str, list[Started]] = {}
+    for one in commands:
+        found.setdefault(one.where, []).append(one)
+    texts = []
+    for where, lines in found.items():
+        words = [word for one in lines for word in one.words if word.startswith("--")]
+        flags = ", ".join(dict.fromkeys(word.partition("=")[0] for word in words))
+        more = f", and {len(lines) - 1} more below," if len(lines) > 1 else ""
+        ends = "by a comment, an empty line, no backslash at the end of a line, or a variable of several lines"
+        ended = f"the command before it had ended ({ends} in a text for a shell)"
+        texts.append(f"{where}: line {lines[0].line}{more} begins with a flag, since {ended}: {flags} reach no program")
+    return texts
 
 
 def _keep(outcome: ScriptOutcome, sources: Sources) -> None:

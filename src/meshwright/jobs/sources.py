@@ -36,6 +36,7 @@ class Sources:
     overrides: dict[str, str] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)  # flags of a script that reach no program
     folder: Path = Path()
     written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     applied: dict[str, str] = field(default_factory=dict)  # manifests that a script hands to a cluster

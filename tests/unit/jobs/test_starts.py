@@ -200,3 +200,22 @@ def test_flags_of_one_command_over_several_lines_are_not_named_as_lost(tmp_path)
 
     assert found.layout.zero == 1
     assert not any("begins with a flag" in text for text in found.notes)
+
+
+def test_a_variable_of_several_lines_in_a_text_for_a_shell_loses_its_flags(tmp_path):
+    flags = PLAIN.partition(" ")[2].replace(" --", "\n  --")
+    script = f'FLAGS="\n  {flags}\n"\nsrun -N 2 --ntasks-per-node 8 bash -c "python pretrain_gpt.py $FLAGS"\n'
+
+    with pytest.raises(InputError, match=r"missing.*; run.sh line \d+: line 2, and \d+ more below, begins with a flag"):
+        job(tmp_path, {"run.sh": script})
+
+
+def test_a_flag_that_is_said_again_behind_is_told_with_what_it_replaces(tmp_path):
+    script = f'SIZE=${{SIZE:-2}}\ntorchrun --nproc_per_node 4 {PLAIN} --micro_batch_size $SIZE --micro-batch-size=1\n'
+
+    found = job(tmp_path, {"run.sh": script})
+
+    assert found.layout.mbs == 1
+    assert [note for note in found.notes if "more than once" in note] == [
+        "micro-batch-size is said more than once: 1, the last one, counts, not 2"
+    ]

@@ -1,12 +1,10 @@
 """torchtitan: TOML of before 2026, the Python registry of after it, and `--section.key` overrides of either."""
 
-import itertools
 import math
 import re
 from pathlib import PurePath
 from typing import Any
 
-from ...pipelines import even_stages
 from ...workload.engines import ENGINES
 from ..draft import Draft
 from ..emit.torch_engines import TITAN
@@ -22,6 +20,7 @@ from ..shell.calls import RUN_TRAIN
 from ..shell.marks import shown
 from ..sources import Sources, plain_value
 from .megatron import world_of
+from .torchtitan_stages import pipeline
 
 HARMLESS = (
     r"optimizer\.(?!early_step_in_backward).*",
@@ -38,16 +37,6 @@ FLAVORS = TITAN | {
     "llama4-maverick": ("llama4", "17bx128e"),
     "deepseek-v2": ("deepseek_v3", "236B"),
 }
-SCHEDULES = {
-    "1f1b": "1f1b",
-    "gpipe": "gpipe",
-    "interleaved1f1b": "interleaved",
-    "loopedbfs": "interleaved",
-    "interleavedzerobubble": "zb",
-    "zbvzerobubble": "zb",
-    "dualpipev": "zb",
-}
-SINGLE = frozenset({"1f1b", "gpipe"})
 SECTION = re.compile(r"((?:quantize\.\w+\.)?(?:float8|mx))\.")  # settings of a converter
 EXPERTS = "parallelism.expert_parallel_degree"
 # degrees that a TOML may set: their product is all of the ranks, or each is said
@@ -93,7 +82,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
         draft.put("etp", experts_over, f"parallelism.expert_tensor_parallel_degree {experts_over}")
     _data_parallel(draft, keys)
     _batch(draft, keys, since_2026="training.max_context_length" in keys.values or _new_batch(keys))
-    _pipeline(draft, keys)
+    pipeline(draft, keys)
     _recompute(draft, keys)
     sequence = keys.switch("parallelism.enable_sequence_parallel", default=True)
     draft.switches["sp"] = int(bool(sequence)) if draft.get("tp") > 1 else 0
@@ -303,58 +292,6 @@ def _batch(draft: Draft, keys: Keys, *, since_2026: bool) -> None:
         if total % length:
             raise draft.refused(f"training.num_tokens_per_train_step {total} is not a multiple of {length} tokens")
         draft.batch["global"] = (total // length, keys.told("training.num_tokens_per_train_step"))
-
-
-def _pipeline(draft: Draft, keys: Keys) -> None:
-    """Set the schedule and the stages as torchtitan cuts them: embedding and output count as layers."""
-    named = keys.word("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule") or "1F1B"
-    plain = named.lower().replace("_", "")
-    schedule = SCHEDULES.get(plain)
-    if schedule is None:
-        raise draft.refused(f"pipeline_parallel_schedule {named}: expected one of {', '.join(SCHEDULES)}")
-    per_stage = keys.whole("parallelism.pipeline_parallel_layers_per_stage", least=1)
-    first = keys.whole("parallelism.pipeline_parallel_first_stage_less_layers")
-    last = keys.whole("parallelism.pipeline_parallel_last_stage_less_layers")
-    parts = keys.raw("parallelism.pipeline_parallel_module_fqns_per_model_part") or keys.raw(
-        "parallelism.module_fqns_per_model_part"
-    )
-    splits = keys.raw("parallelism.pipeline_parallel_split_points") or keys.raw(
-        "experimental.pipeline_parallel_split_points"
-    )
-    draft.switches["schedule"] = schedule
-    pp = draft.get("pp")
-    if pp == 1:
-        return
-    if plain in {"loopedbfs", "dualpipev", "zbvzerobubble"}:
-        draft.ignore(f"pipeline_parallel_schedule = {named}: priced as {schedule}")
-    model = draft.named_model()
-    layers = None if model is None else model.num_hidden_layers
-    weights = (1 if first is None else first, 1 if last is None else last)
-    if isinstance(parts, list) and parts:
-        draft.stages = tuple(sum("layers." in str(name) for name in part) for part in parts)
-    elif isinstance(splits, list) and splits and layers is not None:
-        draft.stages = cut_at(splits, layers)
-    elif layers is not None:
-        single = plain in SINGLE
-        stages = pp * (1 if single else 2)
-        if per_stage is not None:
-            stages = -(-(layers + sum(weights)) // per_stage)
-        draft.stages = even_stages(layers, stages, ends=weights)
-    if draft.stages:
-        if len(draft.stages) % pp:
-            raise draft.refused(f"{len(draft.stages)} stages are no multiple of {draft.origin('pp')}")
-        draft.put("vpp", len(draft.stages) // pp, f"{len(draft.stages)} stages")
-    else:
-        draft.put("vpp", 1 if plain in SINGLE else 2, named)
-    if len(set(draft.stages)) == 1:
-        draft.stages = ()
-
-
-def cut_at(splits: list[Any], layers: int) -> tuple[int, ...]:
-    """Return the layers of each stage where stages begin at the named layers ("layers.8")."""
-    places = [int(match.group(1)) for name in splits if (match := re.search(r"layers\.(\d+)", str(name)))]
-    edges = [0, *sorted(place for place in places if place < layers), layers]
-    return tuple(b - a for a, b in itertools.pairwise(edges))
 
 
 def _recompute(draft: Draft, keys: Keys) -> None:

@@ -449,9 +449,13 @@ class _Shell(Editing):
             self.outcome.started[count:] = [replace(one, submitted=True) for one in self.outcome.started[count:]]
 
     def _put_before(self, launcher: tuple[str, ...], count: int) -> None:
-        """Put a launcher before all commands but the first `count`: they run under its nodes and tasks."""
+        """Put a launcher before all commands but the first `count`: they run under its nodes and tasks.
+
+        Lines of flags that lost their command have none.
+        """
         self.outcome.started[count:] = [
-            replace(one, words=(*launcher, *one.words)) for one in self.outcome.started[count:]
+            one if one.words[0].startswith("--") else replace(one, words=(*launcher, *one.words))
+            for one in self.outcome.started[count:]
         ]
 
     def _start(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
