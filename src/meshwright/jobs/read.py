@@ -66,6 +66,7 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "lightning": lightning.read,
 }
 NOT_SET = "is not set in the files"  # of a key whose value hangs on a variable
+ROUNDS_TOLD = 8  # of a loop, by their variables
 MOST_TRAININGS = 24  # of one script, that are compared
 
 
@@ -182,8 +183,8 @@ def _only_job(items: Sequence[str], sources: Sources, question: JobOptions) -> J
     lines = ", ".join(dict.fromkeys(told))
     several = f"{sources.names[0]}: starts {count} different training commands ({lines})"
     choice = f"expected one: --job {sources.names[0]}:{told[-1].partition(':')[0].removeprefix('line ')} names it"
-    if len(set(told)) == 1:
-        choice = "expected one"  # of a loop, whose rounds have the same line
+    if len(set(told)) == 1:  # of a loop, whose rounds have the same line
+        choice = _choice_of_round(sources)
     if count > MOST_TRAININGS:
         raise InputError(f"{several}; {choice}")
     jobs, errors = [], []
@@ -200,6 +201,16 @@ def _only_job(items: Sequence[str], sources: Sources, question: JobOptions) -> J
         raise InputError(f"{several}, of {difference}; {choice}")
     alike = f"{sources.names[0]} starts {count} trainings ({lines}), which differ in nothing that is priced"
     return msgspec.structs.replace(jobs[0], assumed=(alike, *jobs[0].assumed))
+
+
+def _choice_of_round(sources: Sources) -> str:
+    """Return what asks for one round of a loop, with all that there are; where its variables tell none, no words."""
+    rounds = sources.rounds
+    if not rounds:
+        return "expected one"
+    more = f" and {len(rounds) - ROUNDS_TOLD} more" if len(rounds) > ROUNDS_TOLD else ""
+    told = ", ".join(f"({one})" for one in rounds[:ROUNDS_TOLD])
+    return f"expected one of {told}{more}: --job {sources.names[0]} {rounds[0]} names it"
 
 
 def _only_task(items: Sequence[str], sources: Sources, question: JobOptions) -> Job:

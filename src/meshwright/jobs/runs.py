@@ -1,5 +1,6 @@
 """Runs: the scripts of a job followed each by itself, and which of them starts the training."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -141,7 +142,19 @@ def _chosen_training(outcome: ScriptOutcome, name: str, owner: Owner, sources: S
         told = tuple(f"line {line}: {shown(launch.program)}" for launch in found)
     if len(found) > 1:
         sources.trainings = told
+        sources.rounds = _rounds(found, outcome)
     return found[min(sources.place, len(found) - 1)] if found else None
+
+
+def _rounds(found: Sequence[Launch], outcome: ScriptOutcome) -> tuple[str, ...]:
+    """Return the values of the loops' variables in which each of several trainings runs; () where two have the same."""
+    names = [name for name in outcome.loops if len({one.variables.get(name) for one in found}) > 1]
+    rounds = [[(name, one.variables.get(name)) for name in names] for one in found]
+    told = tuple(
+        " ".join(f"{name}={shlex.quote(value) if value else value}" for name, value in one if value is not None)
+        for one in rounds
+    )
+    return told if len(set(told)) == len(found) and all(told) else ()
 
 
 def _chosen(name: str, text: str, find: Callable[[str], str | None], sources: Sources) -> list[tuple[str, str]]:

@@ -59,6 +59,7 @@ class Sources:
     lines: dict[str, int] = field(default_factory=dict)  # of scripts, the line of the training that is asked for
     place: int = 0  # of the training to read where a script starts several
     trainings: tuple[str, ...] = ()  # in words, where a script starts several
+    rounds: tuple[str, ...] = ()  # of loops, a training each: the words of --job that name it
     of_others: set[str] = field(default_factory=set)  # configurations that its other trainings name
     arguments: dict[str, str] = field(default_factory=dict)  # of the script, not given, and its words for them
     tasks: tuple[str, ...] = ()  # of a job array whose script asks which it is: its variable, and the values

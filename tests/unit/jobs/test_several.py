@@ -45,8 +45,29 @@ def test_trainings_that_differ_in_a_price_are_named_with_what_differs(tmp_path):
 
 
 def test_a_sweep_names_all_values_of_what_differs(tmp_path):
-    with pytest.raises(InputError, match=r"3 different training commands .*, of tp 1, 2 and 4; expected one$"):
+    with pytest.raises(InputError, match=r"3 different training commands .*, of tp 1, 2 and 4; expected one of"):
         job(tmp_path, f"for TP in 1 2 4; do\n  {MEGATRON} --tensor-model-parallel-size $TP\ndone\n")
+
+
+def test_a_round_of_loops_is_chosen_by_their_variables(tmp_path):
+    text = f"""for TP in 1 2; do
+  for ZERO in "" --use-distributed-optimizer; do
+    SP=; [ $TP -gt 1 ] && SP=--sequence-parallel
+    [ $TP = 1 ] && [ -z "$ZERO" ] && continue
+    {MEGATRON} --tensor-model-parallel-size $TP --pipeline-model-parallel-size 2 $SP $ZERO
+  done
+done
+"""
+    chosen = (
+        r"\(TP=1 ZERO=--use.*\), \(TP=2 ZERO=\), \(TP=2 ZERO=--use.*\): --job run.sh TP=1 ZERO=--use-distributed-optimizer"
+    )
+    with pytest.raises(InputError, match=chosen):
+        job(tmp_path, text)
+
+    found = read_job([str(tmp_path / "run.sh"), "TP=1", "ZERO=--use-distributed-optimizer"], JobOptions())
+
+    assert (found.layout.tp, found.layout.pp, found.layout.zero) == (1, 2, 1)
+    assert read_job([str(tmp_path / "run.sh"), "TP=2", "ZERO="], JobOptions()).layout.zero == 0
 
 
 def test_the_training_of_a_line_is_read_where_it_is_asked_for(tmp_path):

@@ -211,7 +211,7 @@ def test_a_variable_of_several_lines_in_a_text_for_a_shell_loses_its_flags(tmp_p
 
 
 def test_a_flag_that_is_said_again_behind_is_told_with_what_it_replaces(tmp_path):
-    script = f'SIZE=${{SIZE:-2}}\ntorchrun --nproc_per_node 4 {PLAIN} --micro_batch_size $SIZE --micro-batch-size=1\n'
+    script = f"SIZE=${{SIZE:-2}}\ntorchrun --nproc_per_node 4 {PLAIN} --micro_batch_size $SIZE --micro-batch-size=1\n"
 
     found = job(tmp_path, {"run.sh": script})
 

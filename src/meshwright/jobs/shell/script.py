@@ -211,6 +211,7 @@ class _Shell(Editing):
                 raise Leave("continue", leave.number - 1) from None
 
     def _for(self, block: Compound) -> None:
+        self.outcome.loops[block.words[0].text] = None
         values = [value for word in block.words[1:] for value in expand(word.text, self)]
         for value in values:
             if is_unknown(value):

@@ -51,6 +51,7 @@ class ScriptOutcome:
     documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     manifests: dict[str, str] = field(default_factory=dict)  # that it hands to a cluster, by file or line
     variables: dict[str, str | list[str]] = field(default_factory=dict)
+    loops: dict[str, None] = field(default_factory=dict)  # names of variables of `for` loops, in their order
     tasks: tuple[str, ...] = ()  # where the script asks which task of an array it is: that variable, and its values
     arguments: dict[str, str] = field(default_factory=dict)  # that it reads and is not given, and its words for them
     changed: set[str] = field(default_factory=set)  # names of files that were there before and are changed
