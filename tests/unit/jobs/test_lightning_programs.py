@@ -150,3 +150,30 @@ def test_a_trainer_that_nothing_in_the_file_makes_is_refused_by_name(tmp_path):
 
     with pytest.raises(InputError, match="this starts Lightning, which is not read"):
         job(tmp_path, {"own.py": text})
+
+
+@pytest.mark.parametrize(
+    ("made", "model"),
+    [
+        ("AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(NAME))", "Qwen/Qwen2.5-7B"),
+        ("AutoModelForCausalLM.from_pretrained(NAME, torch_dtype=torch.bfloat16)", "Qwen/Qwen2.5-7B"),
+        ("AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(NAME, num_hidden_layers=2))", None),
+        ("AutoModelForCausalLM.from_pretrained(self.hparams.name)", None),
+        ("AutoTokenizer.from_pretrained(NAME)", None),
+    ],
+)
+def test_a_module_is_the_model_that_its_class_loads_by_a_name_of_the_file(tmp_path, made, model):
+    text = program('"ddp"', ("ROWS = 3", 'ROWS = 3\nNAME = "Qwen/Qwen2.5-7B"'), ("make(block_size=1024)", made))
+    text = text.replace('Net(model_name="Qwen/Qwen2.5-7B")', "Net()").replace("ROWS = 3", "ROWS = 3\nBLOCK_SIZE = 512")
+
+    found = job(tmp_path, {"own.py": text})
+
+    assert (found.model_name, found.seq_len) == (model, 512)
+    assert any("512" in told and "taken for the tokens of a sequence" in told for told in found.assumed)
+
+
+@pytest.mark.parametrize(("fused", "kind"), [("", ""), (", fused=True", "adamw-fused"), (", fused=self.fused", "")])
+def test_the_optimiser_of_a_class_is_fused_where_its_call_says_so(tmp_path, fused, kind):
+    text = program('"ddp"', ("torch.optim.SGD(self.parameters(), lr=0.1)", f"AdamW(self.parameters(), lr=0.1{fused})"))
+
+    assert job(tmp_path, {"own.py": text}).optimizer == kind

@@ -58,9 +58,7 @@ def test_a_round_of_loops_is_chosen_by_their_variables(tmp_path):
   done
 done
 """
-    chosen = (
-        r"\(TP=1 ZERO=--use.*\), \(TP=2 ZERO=\), \(TP=2 ZERO=--use.*\): --job run.sh TP=1 ZERO=--use-distributed-optimizer"
-    )
+    chosen = r"\(TP=1 ZERO=--use.*\), \(TP=2 ZERO=\), \(TP=2 ZERO=--use.*\): --job run.sh TP=1 ZERO=--use-distributed-optimizer"
     with pytest.raises(InputError, match=chosen):
         job(tmp_path, text)
 

@@ -16,6 +16,8 @@ from .values import Opaque, PythonCall
 OTHER_LOADERS = re.compile(r"(?:val|test|predict|eval)")  # functions and names of what is not trained on
 OPTIMIZERS = "configure_optimizers"
 ENUMERATED = re.compile(r"(?:\w+\.)*[A-Z]\w*\.([A-Z][A-Z\d_]*)")  # ShardingStrategy.FULL_SHARD
+OF_MODELS = re.compile(r"(?:[\w.]*Model\w*|\w*LM(?:HeadModel)?)\.(?P<way>from_pretrained|from_config)")
+OF_CONFIGURATIONS = re.compile(r"[\w.]*Config\.from_pretrained")
 SHARDS = re.compile(r"\bfully_shard\(")
 
 
@@ -47,7 +49,8 @@ def _settings(call: PythonCall) -> PythonCall:
 
 def _said_in_code(module: PythonModule) -> dict[str, Any]:
     """Return what calls in classes and functions say: sequences of a pass, a length, the optimiser, what is sharded."""
-    batches, lengths, optimizers = set(), {}, set()
+    batches, optimizers, models = set(), set(), set()
+    lengths = {name: value for name, value in module.names.items() if name.lower() in LENGTHS and type(value) is int}
     for function, variable, call in _calls(module.tree, "", ""):
         last = ast.unparse(call.func).rpartition(".")[2]
         words = {one.arg: one.value for one in call.keywords if one.arg}
@@ -55,15 +58,28 @@ def _said_in_code(module: PythonModule) -> dict[str, Any]:
             batches.add(_whole(module, words["batch_size"]))
         for name in words.keys() & set(LENGTHS):
             lengths[f"{last}.{name}"] = _whole(module, words[name])
+        if (owner := OF_MODELS.fullmatch(ast.unparse(call.func))) and call.args:
+            models.add((owner["way"], _named_model(module, call.args[0])))
         if function == OPTIMIZERS and re.fullmatch(r"[A-Z]\w*", last) and "lr" in words:
-            optimizers.add(last)
+            fused = last == "AdamW" and "fused" in words and module.value(words["fused"], module.names) is True
+            optimizers.add("adamw_torch_fused" if fused else last)  # as Hugging Face names it
     found: dict[str, Any] = {"shards": True} if any(map(SHARDS.search, ast.unparse(module.tree).splitlines())) else {}
     if len(batches) == 1 and (batch := batches.pop()) is not None:
         found["DataLoader.batch_size"] = batch
     if len(values := set(lengths.values())) == 1 and None not in values:
         name, length = next(iter(lengths.items()))
-        found[name] = length
+        found[name.lower()] = length
+    if len(models) == 1 and (way_and_model := models.pop())[1] is not None:
+        found[f"{way_and_model[0]}.model_name_or_path"] = way_and_model[1]
     return found | ({"optimizer": optimizers.pop()} if len(optimizers) == 1 else {})
+
+
+def _named_model(module: PythonModule, node: ast.expr) -> str | None:
+    """Return the name of what a model is made of, itself or its configuration; None for one of other sizes."""
+    if isinstance(node, ast.Call) and node.args and not node.keywords:
+        node = node.args[0] if OF_CONFIGURATIONS.fullmatch(ast.unparse(node.func)) else node
+    value = module.value(node, module.names)
+    return value if isinstance(value, str) else None
 
 
 def _calls(node: ast.AST, function: str, variable: str) -> Iterator[tuple[str, str, ast.Call]]:
