@@ -145,3 +145,68 @@ def test_trainings_of_a_manifest_that_are_priced_alike_are_one(tmp_path):
 
     assert found.world == 4
     assert "jobs.yaml: holds 2 trainings, small and large, alike in what is priced" in found.assumed
+
+
+FLAGS = {
+    "a loop with conditions": """
+def flags(table):
+    out = []
+    for key, value in table.items():
+        if value is None or value is False:
+            continue
+        out.append("--" + key)
+        if value is True:
+            continue
+        out += [str(value)]
+    return out
+""",
+    "a list of those that hold": """
+def flags(table):
+    switches = [f"--{key}" for key, value in table.items() if value is True]
+    return switches + ["--%s=%s" % (key, value) for key, value in table.items() if value not in [True, False, None]]
+""",
+    "texts that are filled in": """
+def flags(table):
+    words = " ".join("--{} {}".format(key, "" if value is True else value) for key, value in table.items() if value)
+    return words.split()
+""",
+    "a loop that is left": """
+def flags(table):
+    out = []
+    for key in table:
+        if key == "fp16":
+            break
+        out.extend(["--" + key] if table[key] is True else ["--" + key, str(table[key])])
+    return out
+""",
+}
+
+
+@pytest.mark.parametrize("function", FLAGS.values(), ids=FLAGS)
+@pytest.mark.parametrize("start", ["subprocess.run(words)", "os.execvp(words[0], words)", "os.system(' '.join(words))"])
+def test_flags_that_a_function_makes_of_a_table_are_followed(tmp_path, function, start):
+    table = {"model_name_or_path": "Qwen/Qwen2.5-1.5B", "bf16": True, "block_size": 256}
+    table |= {"per_device_train_batch_size": 3, "do_train": True, "fp16": None}
+    text = f"import os\nimport subprocess\n{function}\nwords = ['torchrun', '--nproc_per_node=4', 'tune.py']\n"
+    text += f"words += flags({table})\n{start}\n"
+
+    found = job(tmp_path, {"launch.py": text})
+
+    assert (found.world, found.layout.mbs, found.seq_len, found.precision) == (4, 3, 256, "bf16")
+
+
+def test_words_of_a_loop_over_what_nobody_knows_may_be_further_flags(tmp_path):
+    words = ["torchrun", "--nproc_per_node=4", *WORDS, "--per_device_train_batch_size=3"]
+    text = f"import subprocess, sys\nwords = {words}\nfor one in sys.argv[1:]:\n    words.append(one)\n"
+
+    notes = job(tmp_path, {"launch.py": f"{text}subprocess.run(words)\n"}).notes
+
+    assert any("words of line 3 (further flags)" in note for note in notes)
+
+
+def test_a_long_command_in_one_text_is_read_to_its_end(tmp_path):
+    more = " ".join(f"--run_name_{place} plain" for place in range(80))
+    text = f'import subprocess\nbatch = 3\nsubprocess.run(f"torchrun --nproc_per_node=4 {LINE} {more} '
+    text += '--per_device_train_batch_size {batch}", shell=True)\n'
+
+    assert job(tmp_path, {"launch.py": text}).layout.mbs == 3

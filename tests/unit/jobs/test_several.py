@@ -58,7 +58,8 @@ def test_a_round_of_loops_is_chosen_by_their_variables(tmp_path):
   done
 done
 """
-    chosen = r"\(TP=1 ZERO=--use.*\), \(TP=2 ZERO=\), \(TP=2 ZERO=--use.*\): --job run.sh TP=1 ZERO=--use-distributed-optimizer"
+    rounds = r"\(TP=1 ZERO=--use.*\), \(TP=2 ZERO=\), \(TP=2 ZERO=--use.*\)"
+    chosen = f"expected one of {rounds}: --job run.sh TP=1 ZERO=--use-distributed-optimizer names it"
     with pytest.raises(InputError, match=chosen):
         job(tmp_path, text)
 

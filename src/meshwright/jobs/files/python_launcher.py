@@ -17,11 +17,13 @@ from ..python.calls import Walk
 from ..python.script import program_calls
 from ..python.static import PythonModule
 from ..python.values import Opaque, PythonCall
+from ..shell.marks import unknown
 from .recipes import shell_word
 
-STARTS_COMMANDS = re.compile(r"\b(?:subprocess|os\.system|submitit)\b")
+STARTS_COMMANDS = re.compile(r"\b(?:subprocess|os\.system|os\.execv\w*|submitit)\b")
 SUBMITIT = re.compile(r"^\s*(?:import|from)\s+submitit\b", re.MULTILINE)
 STARTS = frozenset({"run", "call", "check_call", "check_output", "Popen", "system"})  # of subprocess and os
+REPLACES = frozenset({"execv", "execve", "execvp", "execvpe"})  # of os: the command is their second argument
 # a command that starts the ranks of a training
 LAUNCHES = re.compile(
     r"(?:^|[\s/\"'])(?:torchrun|accelerate launch|deepspeed|composer|tune run|axolotl|trl|litgpt|llamafactory-cli|srun"
@@ -31,9 +33,9 @@ LAUNCHES = re.compile(
 
 def started_commands(calls: Sequence[PythonCall]) -> list[str]:
     """Return the commands that calls of subprocess and os start, in their order, as lines of a script."""
-    started = [one for one in calls if one.last in STARTS and re.match(r"(?:subprocess|os)\.", one.name)]
-    words = [call.args[0] if call.args else call.fields.get("args") for call in started]
-    return [text for value in words if (text := command_line(value))]
+    started = [one for one in calls if one.last in STARTS | REPLACES and re.match(r"(?:subprocess|os)\.", one.name)]
+    words = [(call.args[1:] if call.last in REPLACES else call.args) or [call.fields.get("args")] for call in started]
+    return [text for value in words if (text := command_line(value[0]))]
 
 
 def command_line(value: Any) -> str:
@@ -46,7 +48,9 @@ def command_line(value: Any) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, Opaque) and value.text == "sys.executable":
         return "python"
-    return shell_word(str(value)) if isinstance(value, str | int | float) else "$a_word_of_the_file"
+    if isinstance(value, str | int | float):
+        return shell_word(str(value))
+    return shell_word(unknown(value.text if isinstance(value, Opaque) else "a word of the file"))
 
 
 def launcher_script(text: str, where: str, path: Path, variables: Mapping[str, str]) -> tuple[str, list[str]] | None:

@@ -1,13 +1,27 @@
 """Functions of a Python configuration: which return one, which something that runs, which copy what another holds."""
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError
 
 CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
 FIELDS = frozenset({"vars", "asdict", "dataclasses.asdict"})  # that return the fields of a record as a mapping
+
+
+class Returned(Exception):
+    """`return` of a function, with its value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class LoopLeft(Exception):
+    """`break` of a loop, or `continue` to its next round."""
+
+    def __init__(self, *, ends: bool) -> None:
+        self.ends = ends
 
 
 def makes_configs(text: str) -> bool:
@@ -74,3 +88,19 @@ def given_arguments(node: ast.FunctionDef, given: Mapping[str, Any], where: str)
             f"{where}: {node.name}: takes {told} without a default: say {missing[0]}=VALUE beside the file"
         )
     return {one.arg: given[one.arg] for one in [*plain, *spec.kwonlyargs] if one.arg in given}
+
+
+def items_of(value: Any) -> Any:
+    """Return what a loop goes over: the keys of a mapping that is known whole, anything else as it is."""
+    return list(value) if isinstance(value, dict) and "**" not in value else value
+
+
+def grown_lists(nodes: Iterable[ast.AST]) -> list[str]:
+    """Return the names of lists that statements put further items into."""
+    found = []
+    for one in nodes:
+        if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in {"append", "extend"}:
+            found.append(ast.unparse(one.func.value))
+        elif isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name):
+            found.append(one.target.id)
+    return list(dict.fromkeys(found))

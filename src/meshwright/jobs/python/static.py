@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ..arithmetic import NotArithmetic, operation_result
 from ..documents import read_document
 from .calls import (
     ENVIRONMENT,
@@ -29,24 +28,30 @@ from .calls import (
     text_method,
     variable,
 )
-from .functions import FIELDS, copied_fields, given_arguments, returns_config, runs_among, whole_call
+from .functions import (
+    FIELDS,
+    LoopLeft,
+    Returned,
+    copied_fields,
+    given_arguments,
+    grown_lists,
+    items_of,
+    returns_config,
+    runs_among,
+    whole_call,
+)
 from .imports import imports_of, module_file, parsed
+from .operators import MOST_TEXT, OPERATORS, compared, formatted, operated
 from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, record_of
 
 MOST_STEPS = 20_000
 MOST_MODULES = 60
-OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%", ast.Pow: "**"}
 COPIES = frozenset({"copy.deepcopy", "deepcopy", "copy.copy", "cast", "typing.cast"})
 PLAIN_TREES = frozenset({"OmegaConf.to_container", "OmegaConf.create"})  # of Hydra's configuration: the same settings
 INSTANTIATE = frozenset({"instantiate", "hydra.utils.instantiate", "hydra.utils.call"})
 REPLACES = frozenset({"replace", "dataclasses.replace", "dc_replace"})
 # imported functions that the readers know by their arguments: which model, with which converters (torchtitan)
 KNOWN_CALLS = frozenset({"model_registry"})
-
-
-class _Return(Exception):
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 def config_of(
@@ -143,7 +148,7 @@ class PythonModule:
         names = self._parameters(node, args, keywords)
         try:
             self.block(node.body, names)
-        except _Return as found:
+        except Returned as found:
             return found.value
         finally:
             self.walk.depth -= 1
@@ -177,8 +182,10 @@ class PythonModule:
 
     def statement(self, node: ast.stmt, names: dict[str, Any]) -> None:
         """Follow a statement; one of a kind that is not read is passed over."""
+        if isinstance(node, ast.Break | ast.Continue):
+            raise LoopLeft(ends=isinstance(node, ast.Break))
         if isinstance(node, ast.Return):
-            raise _Return(None if node.value is None else self.value(node.value, names))
+            raise Returned(None if node.value is None else self.value(node.value, names))
         if isinstance(node, ast.Assign):
             value = self.value(node.value, names)
             for target in node.targets:
@@ -204,14 +211,22 @@ class PythonModule:
 
     def _repeated(self, node: ast.For | ast.While | ast.Match, names: dict[str, Any]) -> None:
         """Follow a loop over a list that is known; one that is not, and that sets something, is said to be left out."""
-        inner = list(ast.walk(node))
-        items = self.value(node.iter, names) if isinstance(node, ast.For) else None
-        leaves = any(isinstance(one, ast.Break | ast.Continue) for one in inner)
-        if isinstance(node, ast.For) and isinstance(items, list) and not leaves:
+        items = items_of(self.value(node.iter, names)) if isinstance(node, ast.For) else None
+        if isinstance(node, ast.For) and isinstance(items, list):
             for item in items:
                 self.assign(node.target, item, names)
-                self.block(node.body, names)
-        elif any(isinstance(one, ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store) for one in inner):
+                try:
+                    self.block(node.body, names)
+                except LoopLeft as leave:
+                    if leave.ends:
+                        return
+            self.block(node.orelse, names)
+            return
+        inner = list(ast.walk(node))
+        for grown in grown_lists(inner):
+            if isinstance(known := names.get(grown, self.names.get(grown)), list):
+                known.append(Opaque(f"{grown} of line {node.lineno}"))
+        if any(isinstance(one, ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store) for one in inner):
             self.walk.assume(f"{self.where} line {node.lineno}: what is set there, again and again, is passed over")
 
     def _updated(self, node: ast.Call, names: dict[str, Any]) -> None:
@@ -275,7 +290,7 @@ class PythonModule:
             return node.value
         if isinstance(node, ast.List | ast.Tuple):
             return [one for item in node.elts for one in starred_values(item, lambda inner: self.value(inner, names))]
-        if isinstance(node, ast.ListComp):
+        if isinstance(node, ast.ListComp | ast.GeneratorExp):
             return self._each(node, names)
         if isinstance(node, ast.Dict):
             return self._dict(node, names)
@@ -300,9 +315,9 @@ class PythonModule:
             parts = [
                 self.value(one.value if isinstance(one, ast.FormattedValue) else one, names) for one in node.values
             ]
-            formatted = any(isinstance(one, ast.FormattedValue) and one.format_spec for one in node.values)
-            plain = not formatted and all(isinstance(part, str | int) for part in parts)
-            return "".join(map(str, parts))[:1000] if plain else Opaque(_text(node))
+            wide = any(isinstance(one, ast.FormattedValue) and one.format_spec for one in node.values)
+            plain = not wide and all(isinstance(part, str | int) for part in parts)
+            return "".join(map(str, parts))[:MOST_TEXT] if plain else Opaque(_text(node))
         if isinstance(node, ast.Subscript):
             owner, key = self.value(node.value, names), self.value(node.slice, names)
             if _text(node.value) in {"os.environ", "environ"}:
@@ -315,13 +330,21 @@ class PythonModule:
                 return owner[key]
         return Opaque(_text(node))
 
-    def _each(self, node: ast.ListComp, names: dict[str, Any]) -> Any:
-        """Return a list made of each item of another."""
+    def _each(self, node: ast.ListComp | ast.GeneratorExp, names: dict[str, Any]) -> Any:
+        """Return a list made of each item of another, or of those that a condition holds for."""
         rule = node.generators[0]
-        items = self.value(rule.iter, names)
-        if len(node.generators) > 1 or rule.ifs or not isinstance(items, list) or not isinstance(rule.target, ast.Name):
+        items = items_of(self.value(rule.iter, names))
+        if len(node.generators) > 1 or not isinstance(items, list):
             return Opaque(_text(node))
-        return [self.value(node.elt, {**names, rule.target.id: item}) for item in items]
+        found = []
+        for item in items:
+            inner = dict(names)
+            self.assign(rule.target, item, inner)
+            tests = [self.value(test, inner) for test in rule.ifs]
+            if any(isinstance(one, Opaque | PythonCall) for one in tests):
+                return Opaque(_text(node))
+            found += [self.value(node.elt, inner)] if all(tests) else []
+        return found
 
     def _dict(self, node: ast.Dict, names: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -420,6 +443,8 @@ class PythonModule:
             own = node.func.attr
             if isinstance(owner, str) and own in TEXTS and all(isinstance(one, str) for one in args):
                 return text_method(owner, own, args, _text(node))
+            if isinstance(owner, str) and own == "format":
+                return formatted(owner, args, keywords, _text(node))
             if isinstance(owner, str | list) and own in LISTS:
                 return list_method(owner, own, args, _text(node))
             if isinstance(owner, dict) and own in MAPPINGS and not keywords:
@@ -442,27 +467,8 @@ class PythonModule:
 
     def _operated(self, operator: ast.operator, left: ast.expr, right: ast.expr, names: dict[str, Any]) -> Any:
         a, b = self.value(left, names), self.value(right, names)
-        sign = OPERATORS.get(type(operator))
-        whole = all(isinstance(x, int) and not isinstance(x, bool) for x in (a, b))
-        if sign and whole:
-            try:
-                return operation_result(sign, a, b)
-            except NotArithmetic:
-                pass
-        if isinstance(operator, ast.Div) and whole and b:
-            return a / b
-        if (
-            isinstance(operator, ast.Add)
-            and isinstance(a, list)
-            and isinstance(b, list)
-            and len(a) + len(b) < MOST_STEPS
-        ):
-            return a + b
-        if isinstance(operator, ast.Mult) and isinstance(a, list) and isinstance(b, int) and len(a) * b < MOST_STEPS:
-            return a * b
-        if isinstance(operator, ast.BitOr) and isinstance(a, dict) and isinstance(b, dict):
-            return {**a, **b}
-        return Opaque(f"{_text(left)} {sign or '?'} {_text(right)}")
+        told = f"{_text(left)} {OPERATORS.get(type(operator), '?')} {_text(right)}"
+        return operated(operator, a, b, told)
 
     def _decided(self, node: ast.expr, names: dict[str, Any]) -> Any:
         """Return a comparison, `and`/`or`, or a choice, where its parts are known."""
@@ -479,20 +485,9 @@ class PythonModule:
                     return last
             return last
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            a, b = self.value(node.left, names), self.value(node.comparators[0], names)
-            if isinstance(a, Opaque | PythonCall) or isinstance(b, Opaque | PythonCall):
-                return Opaque(_text(node))
-            operator = node.ops[0]
-            if isinstance(operator, ast.In | ast.NotIn) and isinstance(b, list | dict):
-                inside = (str(a) if isinstance(b, dict) else a) in b
-                return inside == isinstance(operator, ast.In)
-            if isinstance(operator, ast.Is | ast.Eq):
-                return a == b
-            if isinstance(operator, ast.IsNot | ast.NotEq):
-                return a != b
-            if isinstance(a, int | float) and isinstance(b, int | float):
-                found = {ast.Lt: a < b, ast.LtE: a <= b, ast.Gt: a > b, ast.GtE: a >= b}.get(type(operator))
-                return Opaque(_text(node)) if found is None else found
+            return compared(
+                node.ops[0], self.value(node.left, names), self.value(node.comparators[0], names), _text(node)
+            )
         return Opaque(_text(node))
 
 
