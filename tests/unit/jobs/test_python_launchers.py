@@ -210,3 +210,18 @@ def test_a_long_command_in_one_text_is_read_to_its_end(tmp_path):
     text += '--per_device_train_batch_size {batch}", shell=True)\n'
 
     assert job(tmp_path, {"launch.py": text}).layout.mbs == 3
+
+
+@pytest.mark.parametrize(
+    "command", ['f"{LINE} {more}"', '"LINE " + more', '["LINE", more]', 'f"{LINE} " + f"--seed {more}"']
+)
+def test_a_command_that_is_known_in_part_is_read_with_the_rest_named(tmp_path, command):
+    line = f"torchrun --nproc_per_node=4 {LINE} --per_device_train_batch_size=3"
+    command = command.replace("{LINE}", line).replace("LINE", line)
+    command = f"{line.split()} + [more]" if command.startswith("[") else command
+    text = f"import os, subprocess\nmore = os.environ['MORE']\nsubprocess.run({command}, shell=True)\n"
+
+    found = job(tmp_path, {"launch.py": text})
+
+    assert (found.world, found.layout.mbs) == (4, 3)
+    assert any("$MORE" in note for note in found.notes) or "seed" in command

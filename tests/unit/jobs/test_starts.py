@@ -219,3 +219,18 @@ def test_a_flag_that_is_said_again_behind_is_told_with_what_it_replaces(tmp_path
     assert [note for note in found.notes if "more than once" in note] == [
         "micro-batch-size is said more than once: 1, the last one, counts, not 2"
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "world"),
+    [
+        (f"torchrun --nproc_per_node 4 {PLAIN} $MORE", 4),
+        (f"torchrun --nproc_per_node 4 $MORE {PLAIN}", None),
+        (f"torchrun --nproc_per_node 4 --nnodes $MORE {PLAIN}", None),
+    ],
+)
+def test_unknown_words_behind_a_program_leave_its_ranks_as_they_are(tmp_path, command, world):
+    found = job(tmp_path, {"run.sh": f"{command}\n"})
+
+    assert found.world == world
+    assert any("$MORE" in note for note in found.notes)

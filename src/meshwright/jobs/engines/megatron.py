@@ -181,7 +181,8 @@ def world_of(launch: Launch, draft: Draft) -> None:
     if (told := same_rank(launch)) is not None:
         draft.note(told)
     nodes = launch.nodes
-    alone = launch.launcher in OF_ONE_NODE and launch.per_node is not None and not launch.unknown
+    open_ones = [*(set(launch.unknown) - set(further_words(launch.arguments))), *further_words(launch.options)]
+    alone = launch.launcher in OF_ONE_NODE and launch.per_node is not None and not open_ones
     if nodes is None and alone and "world" not in launch.counts:
         nodes = (1, "nnodes 1")
         draft.assume(f"nnodes 1 (the default of {launch.launcher})")
@@ -191,7 +192,7 @@ def world_of(launch: Launch, draft: Draft) -> None:
         draft.world = world
     if draft.world is not None and draft.world[1].count("(") == 0:
         draft.world = (draft.world[0], f"{draft.world[1]} ({draft.files[0]})")
-    for text in launch.unknown:
+    for text in dict.fromkeys((*launch.unknown, *further_words(launch.options))):
         draft.note(f"{text}{DEPENDS}")
 
 

@@ -39,7 +39,9 @@ def started_commands(calls: Sequence[PythonCall]) -> list[str]:
 
 
 def command_line(value: Any) -> str:
-    """Return a command as a line of a script; a word that only the running file knows is a variable not set."""
+    """Return a command as a line of a script; what only the running file knows stands as marks."""
+    if isinstance(value, Opaque):
+        return value.partial
     if not isinstance(value, list):
         return value if isinstance(value, str) else ""
     return " ".join(_word(one) for one in value)
@@ -50,7 +52,8 @@ def _word(value: Any) -> str:
         return "python"
     if isinstance(value, str | int | float):
         return shell_word(str(value))
-    return shell_word(unknown(value.text if isinstance(value, Opaque) else "a word of the file"))
+    known = value.partial if isinstance(value, Opaque) else ""
+    return shell_word(known or unknown(value.text if isinstance(value, Opaque) else "a word of the file"))
 
 
 def launcher_script(text: str, where: str, path: Path, variables: Mapping[str, str]) -> tuple[str, list[str]] | None:

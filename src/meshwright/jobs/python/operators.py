@@ -6,9 +6,8 @@ import string
 from typing import Any
 
 from ..arithmetic import NotArithmetic, operation_result
-from .values import Opaque, PythonCall
+from .values import MOST_TEXT, Opaque, PythonCall, joined_text
 
-MOST_TEXT = 10_000
 MOST_ITEMS = 20_000
 OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%", ast.Pow: "**"}
 PLAIN_PLACES = re.compile(r"(?:[^%]|%[sd%])*", re.DOTALL)  # of texts that `%` fills in without a width
@@ -27,8 +26,9 @@ def operated(operator: ast.operator, a: Any, b: Any, text: str) -> Any:
         return a / b
     if isinstance(operator, ast.Add) and isinstance(a, list) and isinstance(b, list) and len(a) + len(b) < MOST_ITEMS:
         return a + b
-    if isinstance(operator, ast.Add) and isinstance(a, str) and isinstance(b, str) and len(a) + len(b) < MOST_TEXT:
-        return a + b
+    begins = isinstance(a, str) or (isinstance(a, Opaque) and a.partial)
+    if isinstance(operator, ast.Add) and begins and isinstance(b, str | Opaque):
+        return joined_text([a, b], text)
     if isinstance(operator, ast.Mult) and isinstance(a, list) and isinstance(b, int) and len(a) * b < MOST_ITEMS:
         return a * b
     if isinstance(operator, ast.Mod) and isinstance(a, str):

@@ -41,8 +41,8 @@ from .functions import (
     whole_call,
 )
 from .imports import imports_of, module_file, parsed
-from .operators import MOST_TEXT, OPERATORS, compared, formatted, operated
-from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, record_of
+from .operators import OPERATORS, compared, formatted, operated
+from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, joined_text, record_of
 
 MOST_STEPS = 20_000
 MOST_MODULES = 60
@@ -316,8 +316,7 @@ class PythonModule:
                 self.value(one.value if isinstance(one, ast.FormattedValue) else one, names) for one in node.values
             ]
             wide = any(isinstance(one, ast.FormattedValue) and one.format_spec for one in node.values)
-            plain = not wide and all(isinstance(part, str | int) for part in parts)
-            return "".join(map(str, parts))[:MOST_TEXT] if plain else Opaque(_text(node))
+            return Opaque(_text(node)) if wide else joined_text(parts, _text(node))
         if isinstance(node, ast.Subscript):
             owner, key = self.value(node.value, names), self.value(node.slice, names)
             if _text(node.value) in {"os.environ", "environ"}:

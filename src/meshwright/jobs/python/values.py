@@ -7,14 +7,20 @@ from typing import Any
 
 from ..shell.marks import unknown
 
+MOST_TEXT = 10_000
 DEEPEST = 40  # records inside each other, and functions that call each other
 
 
 class Opaque:
-    """A value that only running the file would tell; `owner` and `name` where it is an attribute of something else."""
+    """A value that only running the file would tell; `owner` and `name` where it is an attribute of something else.
 
-    def __init__(self, text: str, owner: "PythonCall | Opaque | None" = None, name: str = "") -> None:
-        self.text, self.owner, self.name = text, owner, name
+    Of a text that is known in part `partial` has that, with marks of the rest.
+    """
+
+    def __init__(
+        self, text: str, owner: "PythonCall | Opaque | None" = None, name: str = "", *, partial: str = ""
+    ) -> None:
+        self.text, self.owner, self.name, self.partial = text, owner, name, partial
 
     def __repr__(self) -> str:
         return f"<{self.text}>"
@@ -32,6 +38,15 @@ class PythonCall:
     def last(self) -> str:
         """The last part of the name, without module or class."""
         return self.name.rpartition(".")[2]
+
+
+def joined_text(parts: list[Any], text: str) -> Any:
+    """Return parts as one text; unknown, with what is known of it, where one of them is."""
+    if all(isinstance(part, str | int) for part in parts):
+        return "".join(map(str, parts))[:MOST_TEXT]
+    known = (part.partial or unknown(part.text) if isinstance(part, Opaque) else str(part) for part in parts)
+    plain = all(isinstance(part, str | int | float | Opaque) for part in parts)
+    return Opaque(text, partial="".join(known)[:MOST_TEXT] if plain else "")
 
 
 def fields_of(value: Any, text: str) -> Any:
