@@ -9,6 +9,7 @@ from ..errors import InputError
 from ..files import write_atomic, write_struct, writing
 from ..units import counted, parse_latency, parse_rate
 from .calibration import save_calibration
+from .cluster_gpus import gpus_of_cluster, gpus_of_node
 from .options import JobQuestion, PlanOptions
 from .plan_output import optional, print_about, training_asked, write_plan_page
 from .plan_target import asks_target, check_target, solve_target
@@ -65,7 +66,9 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
         gpus_per_node=gpus_per_node,
     )
     job = read_job(question.files, added)
-    if "--gpus" in job.asked and (counted_there := _gpus_of_cluster(question.cluster)):
+    if "--gpus" in job.asked and gpus_per_node is None and (of_node := gpus_of_node(question.cluster)):
+        job = read_job(question.files, replace(added, gpus_per_node=of_node))
+    if "--gpus" in job.asked and (counted_there := gpus_of_cluster(question.cluster)):
         job = read_job(question.files, replace(added, gpus=counted_there))
         all_of_it = f"--gpus {counted_there}: all of --cluster {question.cluster}, since {WHY['--gpus']}"
         job = replace(job, assumed=(*job.assumed, all_of_it))
@@ -74,17 +77,6 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
     if job.asked:
         raise InputError("; ".join([f"{job.where}: {missing(job)}{_so_far(job)}", *job.notes]))
     return job
-
-
-def _gpus_of_cluster(name: str | None) -> int | None:
-    """Return how many GPUs a cluster has whose name or file counts them; None for a type of node, of any number."""
-    from ..cluster.wire import names_file, read_cluster
-    from ..hardware import load_catalogue
-    from ..hardware.cards import cards_told
-
-    if name is None:
-        return None
-    return read_cluster(name).num_gpus if names_file(name) else cards_told(load_catalogue(), name)
 
 
 def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") -> "Setting":

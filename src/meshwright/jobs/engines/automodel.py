@@ -8,9 +8,9 @@ from ..keys import Keys
 from ..launch import assignments_of, flags_of
 from ..optimizers import momentum_of, read_optimizer
 from ..options import JobOptions
+from ..ranks import world_of
 from ..savings import dtype_of
 from ..sources import Sources, plain_value
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:seed|wandb|mlflow|logger|log|checkpoint|dist_env|rng|lr_scheduler|clip_grad_norm|nvtx|profiling|slurm|comet).*",

@@ -12,9 +12,9 @@ from ..launch import assignments_of, flags_of
 from ..models import architecture_named, catalogue_name
 from ..options import JobOptions
 from ..python.values import PythonCall
+from ..ranks import world_of
 from ..shell.marks import shown
 from ..sources import Sources, plain_value
-from .megatron import world_of
 from .nemo import HARMLESS as NEMO_HARMLESS
 from .nemo import as_megatron, fill_shared_settings
 

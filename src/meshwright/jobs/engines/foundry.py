@@ -9,8 +9,8 @@ from ..job import Job
 from ..keys import Keys
 from ..optimizers import momentum_of, read_optimizer
 from ..options import JobOptions
+from ..ranks import world_of
 from ..sources import Sources
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:variables|tokenizer|train_loader|eval_loader|scheduler|callbacks|loggers|algorithms|eval_.*|icl_.*)(?:\..*)?",

@@ -9,12 +9,13 @@ from ..keys import Keys
 from ..objectives import named_program, read_objective
 from ..options import BY_LAYOUT, JobOptions
 from ..outside import each_once
+from ..ranks import world_of
 from ..savings import dtype_of
 from ..sources import Sources
 from ..tuning import BY_ENGINE, read_tuning
 from .huggingface_settings import settings_of
 from .llama_factory import FACTORY_HARMLESS
-from .megatron import set_waits, world_of
+from .megatron import set_waits
 from .megatron_deepspeed import offload_to_nvme
 from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .own_flags import own_checkpoints, own_degrees

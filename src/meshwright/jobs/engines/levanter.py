@@ -14,8 +14,8 @@ from ..launch import flags_of, named_by
 from ..models import vocabulary_of
 from ..optimizers import read_optimizer
 from ..options import BY_LAYOUT, JobOptions
+from ..ranks import world_of
 from ..sources import Sources, plain_value
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:data|eval|hf_.*|log_.*|data_seed|epoch|z_loss_weight|initialize_from_.*|pad_tokenizer.*|cache_.*|alpha)(?:\..*)?",

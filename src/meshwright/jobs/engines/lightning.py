@@ -18,9 +18,9 @@ from ..keys import Keys
 from ..launch import flags_of
 from ..optimizers import read_optimizer
 from ..options import BY_LAYOUT, JobOptions
+from ..ranks import world_of
 from ..savings import HALF
 from ..sources import Sources, plain_value
-from .megatron import world_of
 
 HARMLESS = (
     r"trainer\.(?:accelerator|logger.*|callbacks.*|max_.*|min_.*|limit_.*|val_.*|check_val.*|log_.*|enable_.*|num_sanity.*)",

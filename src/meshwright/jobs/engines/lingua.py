@@ -12,8 +12,8 @@ from ..launch import assignments_of
 from ..models import vocabulary_of
 from ..optimizers import read_optimizer
 from ..options import JobOptions
+from ..ranks import world_of
 from ..sources import Sources
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:config|optim|checkpoint|logging|profiling|eval|env|setup|async_eval_gpus)(?:\..*)?",

@@ -10,11 +10,11 @@ from ...workload.architecture import MOST_LAYERS
 from ..draft import Draft
 from ..job import Job
 from ..keys import Keys, dotted_keys
-from ..launch import Launch, flags_of, further_words
+from ..launch import flags_of, further_words
 from ..models import vocabulary_of
 from ..optimizers import momentum_of, read_optimizer, take_moments
 from ..options import JobOptions
-from ..outside import conflict, same_rank
+from ..ranks import DEPENDS, world_of
 from ..sources import Sources
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
 from .megatron_refusals import refuse_flags, take_ramp
@@ -56,8 +56,6 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 TOKENIZER = ("tokenizer-type", "patch-tokenizer-type", "tokenizer-model", "tokenizer-name-or-path", "vocab-file")
 EXPERT_RANKS = ("expert-model-parallel-size", "expert-parallel-size", "moe-expert-parallel-size")
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}  # Megatron-FSDP's strategies
-DEPENDS = " is known only where the job runs"
-OF_ONE_NODE = frozenset({"torchrun", "composer"})  # launchers whose default is one node
 SGD_MOMENTUM = 0.9  # Megatron's default (megatron/training/arguments.py)
 # Megatron's defaults of multi-latent attention (megatron/training/arguments.py, MLATransformerConfig)
 LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
@@ -169,31 +167,6 @@ def _says_all(keys: Keys, sources: Sources, *, wrapped: bool) -> bool:
 def _per_node(keys: Keys) -> tuple[int, str] | None:
     value = keys.whole("nproc-per-node")
     return None if value is None else (value, keys.told("nproc-per-node"))
-
-
-def world_of(launch: Launch, draft: Draft) -> None:
-    """Set the ranks from the launcher's counts; what depends on something unknown is left to --gpus.
-
-    Raises InputError where the launcher contradicts what starts it, unless --gpus says the ranks.
-    """
-    if (told := conflict(launch)) is not None and draft.question.gpus is None:
-        raise draft.refused(f"{told}: --gpus says how many ranks train together")
-    if (told := same_rank(launch)) is not None:
-        draft.note(told)
-    nodes = launch.nodes
-    open_ones = [*(set(launch.unknown) - set(further_words(launch.arguments))), *further_words(launch.options)]
-    alone = launch.launcher in OF_ONE_NODE and launch.per_node is not None and not open_ones
-    if nodes is None and alone and "world" not in launch.counts:
-        nodes = (1, "nnodes 1")
-        draft.assume(f"nnodes 1 (the default of {launch.launcher})")
-    draft.nodes_times(nodes, launch.per_node)
-    world = launch.counts.get("world")
-    if world is not None and launch.launcher != "torchrun":
-        draft.world = world
-    if draft.world is not None and draft.world[1].count("(") == 0:
-        draft.world = (draft.world[0], f"{draft.world[1]} ({draft.files[0]})")
-    for text in dict.fromkeys((*launch.unknown, *further_words(launch.options))):
-        draft.note(f"{text}{DEPENDS}")
 
 
 def fill(draft: Draft, keys: Keys) -> None:

@@ -13,8 +13,8 @@ from ..job import Job
 from ..keys import Keys
 from ..optimizers import read_optimizer
 from ..options import BY_LAYOUT, JobOptions
+from ..ranks import world_of
 from ..sources import Sources
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:general|checkpoints|data_stages|data|logging|tokenizer|lighteval|s3_upload|profiler|metrics_logging)(?:\..*)?",

@@ -15,8 +15,9 @@ from ..launch import Launch, assignments_of
 from ..models import catalogue_name
 from ..nearby import nearby
 from ..options import JobOptions
+from ..ranks import world_of
 from ..sources import Sources, plain_value
-from .megatron import dispatching, precision, recomputation, set_waits, states, vocabulary, world_of
+from .megatron import dispatching, precision, recomputation, set_waits, states, vocabulary
 from .megatron_refusals import take_ramp
 from .megatron_stages import virtual
 from .nemo_recipes import factory_settings, recipe_name, with_recipe

@@ -16,8 +16,8 @@ from ..job import Job
 from ..keys import Keys, dotted_keys
 from ..optimizers import momentum_of, read_optimizer
 from ..options import BY_LAYOUT, JobOptions
+from ..ranks import world_of
 from ..sources import Sources
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:data|train_data|test_data|valid_data|vocab|merge|tokenizer|save|load|log|tensorboard|wandb|checkpoint_(?!act)).*",

@@ -10,9 +10,9 @@ from ..keys import Keys
 from ..launch import flags_of
 from ..optimizers import read_optimizer
 from ..options import JobOptions
+from ..ranks import world_of
 from ..sources import Sources, plain_value
 from .foundry import PRECISION, SHARDING
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:data|tokenizer|scheduler|wandb|speed_monitor|evaluators|compile|softmax_auxiliary.*|time_limit)(?:\..*)?",

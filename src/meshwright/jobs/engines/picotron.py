@@ -8,8 +8,8 @@ from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..options import JobOptions
+from ..ranks import world_of
 from ..sources import Sources
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:dataset|checkpoint|logging|environment)(?:\..*)?",

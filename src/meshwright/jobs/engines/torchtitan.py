@@ -15,11 +15,11 @@ from ..models import by_flavor, catalogue_name
 from ..optimizers import take_early, take_optimizer
 from ..options import JobOptions
 from ..python.values import PythonCall
+from ..ranks import world_of
 from ..savings import HALF, dtype_of
 from ..shell.calls import RUN_TRAIN
 from ..shell.marks import shown
 from ..sources import Sources, plain_value
-from .megatron import world_of
 from .torchtitan_stages import pipeline
 
 HARMLESS = (

@@ -14,8 +14,8 @@ from ..keys import Keys
 from ..launch import named_by
 from ..optimizers import momentum_of, read_optimizer, take_early
 from ..options import BY_LAYOUT, JobOptions
+from ..ranks import world_of
 from ..sources import Sources
-from .megatron import world_of
 
 HARMLESS = (
     r"(?:tokenizer|checkpointer|dataset|dataset_val|lr_scheduler|metric_logger|profiler|collate_fn|tensor_parallel_plan)(?:\..*)?",

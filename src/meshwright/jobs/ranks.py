@@ -1,0 +1,45 @@
+"""Ranks of a job by the counts of its launcher; those of a node by the cluster's where each of its GPUs gets one."""
+
+from .draft import Draft
+from .launch import Launch, further_words
+from .outside import conflict, same_rank
+from .shell.marks import shown
+
+DEPENDS = " is known only where the job runs"
+OF_ONE_NODE = frozenset({"torchrun", "composer"})  # launchers whose default is one node
+
+
+def world_of(launch: Launch, draft: Draft) -> None:
+    """Set the ranks from the launcher's counts; what depends on something unknown is left to --gpus.
+
+    Raises InputError where the launcher contradicts what starts it, unless --gpus says the ranks.
+    """
+    if (told := conflict(launch)) is not None and draft.question.gpus is None:
+        raise draft.refused(f"{told}: --gpus says how many ranks train together")
+    if (told := same_rank(launch)) is not None:
+        draft.note(told)
+    nodes = launch.nodes
+    open_ones = [*(set(launch.unknown) - set(further_words(launch.arguments))), *further_words(launch.options)]
+    counted_here = launch.per_node is not None or (launch.each_gpu and draft.question.gpus_per_node)
+    alone = launch.launcher in OF_ONE_NODE and counted_here and not open_ones
+    if nodes is None and alone and "world" not in launch.counts:
+        nodes = (1, "nnodes 1")
+        draft.assume(f"nnodes 1 (the default of {launch.launcher})")
+    draft.nodes_times(nodes, launch.per_node or _of_clusters_nodes(launch, draft))
+    world = launch.counts.get("world")
+    if world is not None and launch.launcher != "torchrun":
+        draft.world = world
+    if draft.world is not None and draft.world[1].count("(") == 0:
+        draft.world = (draft.world[0], f"{draft.world[1]} ({draft.files[0]})")
+    for text in dict.fromkeys((*launch.unknown, *further_words(launch.options))):
+        draft.note(f"{text}{DEPENDS}")
+
+
+def _of_clusters_nodes(launch: Launch, draft: Draft) -> tuple[int, str] | None:
+    """Return the GPUs of a node of the cluster where a launcher starts a rank on each that it sees; None elsewhere."""
+    gpus = draft.question.gpus_per_node
+    if not launch.each_gpu or gpus is None or draft.question.gpus is not None:
+        return None
+    starts = f"{shown(launch.each_gpu)} starts one on each GPU that it sees"
+    draft.assume(f"{gpus} ranks a node: {starts}, and a node of --cluster has {gpus}")
+    return gpus, f"{gpus} GPUs of a node"
