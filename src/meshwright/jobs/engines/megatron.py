@@ -269,10 +269,12 @@ def states(draft: Draft, keys: Keys) -> None:
     if hybrid and keys.word("optimizer-offload-policy") == "auto":
         draft.ignore("optimizer-offload-policy = auto: priced as all states in host memory")
     if keys.switch("optimizer-cpu-offload", default=hybrid):
-        draft.offload("optimizer")
-        share = keys.word("optimizer-offload-fraction")
-        if share not in {None, "1", "1.0"}:
-            draft.ignore(f"optimizer-offload-fraction = {share}")
+        share = keys.word("optimizer-offload-fraction") or "1"
+        if re.fullmatch(r"1(?:\.0*)?", share):
+            draft.offload("optimizer")
+        else:
+            most = "the most memory that it may take, without the host's part of the update"
+            draft.ignore(f"optimizer-offload-fraction = {share}: priced with all states on the GPU: {most}")
     elif keys.switch("cpu-offload", "cpu-optimizer", default=False):
         draft.offload("optimizer")
     elif keys.switch("swap-optimizer", default=False):  # MindSpeed's
