@@ -111,6 +111,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         optimizer=job.optimizer or ADAMW,
         weights=job.weights,
         loss=job.loss,
+        in_parts=question.gpus is None,
     )
     try:
         whole = setting_of(request, catalogue)
@@ -185,7 +186,8 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     if written == "output" and job.architecture is not None and job.architecture.mtp_trained:
         raise InputError("--output: the job trains modules that predict further tokens, which a plan has not")
     setting = setting_of_job(job, question, catalogue)
-    job = job if given.gpus else on_whole_nodes(job, node(setting.cluster).gpus, setting.cluster.name)
+    if not given.gpus:
+        job = on_whole_nodes(job, node(setting.cluster).gpus, setting.cluster.name, gpus_of_node(setting.cluster.name))
     note_of_engine(given.engine, given.stack)
     others = replace(setting, layers_again=0)  # of other layouts nobody says that some layers alone are repeated
     if asks_target(given):

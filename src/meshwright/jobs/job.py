@@ -177,9 +177,15 @@ def _cut_text(job: Job) -> str:
     return f"layers of the pipeline ranks: {each}" if counts else ""
 
 
-def on_whole_nodes(job: Job, gpus: int, name: str) -> Job:
-    """Return a job that says where it has other ranks on a node than the cluster's nodes, which are priced full."""
+def on_whole_nodes(job: Job, gpus: int, name: str, whole: int | None = None) -> Job:
+    """Return a job that says where it has other ranks on a node than the cluster's nodes, which are priced full.
+
+    Its ranks may be none that `whole` nodes have, which are priced with fewer `gpus` each.
+    """
     own = job.gpus_per_node
+    if whole is not None and job.world is not None and own != gpus < whole < job.world:
+        told = f"{counted(job.world, 'GPU')} of {name}: priced as {job.world // gpus} nodes with {gpus} of {whole} each"
+        return msgspec.structs.replace(job, ignored=(*job.ignored, told))
     if own is None or own == gpus or job.world is None or job.world <= min(own, gpus):
         return job
     told = f"{counted(own, 'rank')} on each node: priced with {gpus}, on all GPUs of each {name}"

@@ -58,6 +58,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()  # kinds of matrices that adapters are on; (): all
     modules: tuple[str, ...] = ()  # that selective recomputation computes again
+    in_parts: bool = False  # GPUs that whole nodes do not have are priced on nodes with fewer, all alike
     recipe: bool = False  # with what the recipes of the stack's newest release switch on for the model
     away: tuple[str, ...] | None = None  # activations in the hosts' memory until backward; None: as the stack does
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
@@ -88,6 +89,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         intra_bytes_per_s=request.intra_bytes_per_s,
         inter_bytes_per_s=request.inter_bytes_per_s,
         latency_s=request.latency_s,
+        in_parts=request.in_parts,
     )
     assumed += unlike_gpus(request.cluster, cluster)
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()

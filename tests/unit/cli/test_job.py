@@ -42,6 +42,39 @@ def test_nodes_of_which_a_job_fills_a_part_are_said_to_be_priced_full(tmp_path, 
     assert (f"{each} ranks on each node: priced with 8, on all GPUs of each dgx-h100" in text) == said
 
 
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        ("deepspeed --hostfile hosts --include a@b:0,1,2,3", "12 GPUs of dgx-h100: priced as 3 nodes with 4 of 8 each"),
+        ("torchrun --nnodes 3 --nproc_per_node 4", ""),
+    ],
+)
+def test_gpus_that_whole_nodes_do_not_have_are_priced_on_nodes_with_fewer(tmp_path, capsys, launcher, told):
+    (tmp_path / "hosts").write_text("a slots=8\nb slots=8\n")
+    script = tmp_path / "go.sh"
+    flags = "--per_device_train_batch_size 1 --model_name_or_path gpt2-xl --block_size 512 --bf16"
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    script.write_text(f"{launcher} run_clm.py {flags} --deepspeed ds.json\n")
+
+    text = answer(capsys, "plan", "--job", str(script), "--cluster", "dgx-h100").out
+
+    assert "on 12 GPUs" in text
+    assert told in text
+    assert ("priced as" in text) is bool(told)
+
+
+def test_a_launcher_that_takes_every_gpu_has_those_of_the_clusters_nodes(tmp_path, capsys):
+    script = tmp_path / "go.sh"
+    flags = "--per_device_train_batch_size 1 --model_name_or_path gpt2-xl --block_size 512 --bf16"
+    script.write_text(f"torchrun --nnodes 2 --nproc_per_node gpu run_clm.py {flags} --ddp_timeout 100\n")
+
+    text = answer(capsys, "plan", "--job", str(script), "--cluster", "dgx-h100").out
+
+    assert "on 16 GPUs" in text
+    assert "assumed: 8 ranks a node: torchrun starts one on each GPU that it sees" in text
+    assert "in words: 16 ranks: 16 data-parallel ranks, each with a copy of the model" in text
+
+
 def test_the_way_round_a_trainer_that_is_not_read_is_one_that_prices(tmp_path, capsys):
     script = tmp_path / "go.sh"
     script.write_text("python -m verl.trainer.main_ppo trainer.nnodes=2 trainer.n_gpus_per_node=8\n")

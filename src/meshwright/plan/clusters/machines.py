@@ -24,13 +24,15 @@ def cluster_by_name(
     intra_bytes_per_s: float | None = None,
     inter_bytes_per_s: float | None = None,
     latency_s: float | None = None,
+    in_parts: bool = False,
 ) -> Cluster:
     """Return a cluster with `gpus` GPUs: `name` is a node type of the catalogue, or a file of a cluster.
 
     The file may be one that `topo` or `bench` wrote of a machine with GPUs (`cluster.compact`).
 
     `intra_bytes_per_s` replaces the rate of one GPU to its peers in the node, `inter_bytes_per_s` the rate of all NICs
-    of a node together, `latency_s` the latency of a NIC; all per direction. InputError for what is not known.
+    of a node together, `latency_s` the latency of a NIC; all per direction. InputError for what is not known. With
+    `in_parts` GPUs that whole nodes of the catalogue do not have are those of nodes with fewer.
     """
     if names_file(name):
         read = read_cluster(name)
@@ -41,7 +43,7 @@ def cluster_by_name(
     else:
         known = with_cards(catalogue, name)
         joined = inter_bytes_per_s is not None
-        cluster = catalogue_cluster(known, name, gpus=gpus, fabric=fabric, joined=joined)
+        cluster = catalogue_cluster(known, name, gpus=gpus, fabric=fabric, joined=joined, in_parts=in_parts)
     cluster = with_rates(
         cluster, intra_bytes_per_s=intra_bytes_per_s, inter_bytes_per_s=inter_bytes_per_s, latency_s=latency_s
     )
