@@ -1,0 +1,45 @@
+"""Accumulation under Accelerate's FSDP: whole gradients between passes are no silent part of the memory."""
+
+import pytest
+
+from tests.unit.jobs.test_strangers import job
+
+YAML = """distributed_type: FSDP
+mixed_precision: bf16
+num_machines: 1
+num_processes: 4
+fsdp_config:
+  fsdp_version: 2
+  fsdp_reshard_after_forward: RESHARD
+"""
+RUN = "accelerate launch --config_file a.yaml tune.py --model_name_or_path Qwen/Qwen2.5-1.5B --bf16 --block_size 512"
+
+
+@pytest.mark.parametrize(("steps", "more", "told"), [(4, "", True), (1, "", False), (4, "--use_peft", False)])
+@pytest.mark.parametrize("reshard", ["true", "false"])
+def test_gradients_that_add_up_whole_are_told_with_their_bytes(tmp_path, steps, more, told, reshard):
+    run = f"{RUN} --per_device_train_batch_size 1 --gradient_accumulation_steps {steps} {more}\n"
+
+    found = job(tmp_path, {"run.sh": run, "a.yaml": YAML.replace("RESHARD", reshard)}, str(tmp_path / "run.sh"))
+
+    listed = [text for text in found.ignored if "no_sync of FSDP" in text]
+    assert bool(listed) is told
+    assert not told or "up to 2.88 GiB more than is priced" in listed[0]
+
+
+def test_a_program_that_reduces_after_each_pass_holds_no_whole_gradients(tmp_path):
+    program = """from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-1.5B")
+args = TrainingArguments(
+    "out", per_device_train_batch_size=1, gradient_accumulation_steps=2, bf16=True, fsdp="full_shard", max_length=512,
+    accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": SYNC}},
+)
+Trainer(model=model, args=args).train()
+"""
+    found = [
+        job(tmp_path, {"own.py": program.replace("SYNC", word)}, str(tmp_path / "own.py"), gpus=4).ignored
+        for word in ("False", "True")
+    ]
+
+    assert [any("no_sync of FSDP" in text for text in texts) for texts in found] == [True, False]
