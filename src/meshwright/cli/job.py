@@ -169,10 +169,8 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     """Price a job, say what would be faster on its engine, and emit the winner where that is asked for."""
     from msgspec.structs import replace
 
-    from ..jobs.job import on_whole_nodes
     from ..plan.analytic.by_stage import memory_of_stages
     from ..plan.analytic.price import machine_of
-    from ..plan.clusters.machines import node
     from ..plan.model_facts import model_facts
     from ..plan.search.explore import price_all, study_of
     from ..report.job import better_than, show_job
@@ -186,8 +184,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     if written == "output" and job.architecture is not None and job.architecture.mtp_trained:
         raise InputError("--output: the job trains modules that predict further tokens, which a plan has not")
     setting = setting_of_job(job, question, catalogue)
-    if not given.gpus:
-        job = on_whole_nodes(job, node(setting.cluster).gpus, setting.cluster.name, gpus_of_node(setting.cluster.name))
+    job = job if given.gpus else _on_nodes(job, setting)
     note_of_engine(given.engine, given.stack)
     others = replace(setting, layers_again=0)  # of other layouts nobody says that some layers alone are repeated
     if asks_target(given):
@@ -226,6 +223,15 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     if given.html is not None:
         _write_page(given, setting, job, row, rows)
     return 0
+
+
+def _on_nodes(job: "Job", setting: "Setting") -> "Job":
+    """Return a job that says where its ranks lie on nodes otherwise than they are priced."""
+    from ..jobs.job import on_whole_nodes
+    from ..plan.clusters.machines import node
+
+    name = setting.cluster.name
+    return on_whole_nodes(job, node(setting.cluster).gpus, name, gpus_of_node(name))
 
 
 def _changes_that_fit(

@@ -8,7 +8,7 @@ share, under the `options` of the command line) -> `job`.
 - `files` in which commands and configurations stand; `documents`, `interpolation`, `keys` of YAML, JSON and TOML
 - `launch`: the training command with its launcher, the `counts` of its flags, `own_launchers` that start one
   themselves; `hosts`, `slurm` and the `allocation` of any batch system, what starts it from `outside`; `arithmetic`;
-  `nearby` files, by the paths that others name; `folders` in place of a file
+  `ranks` of a job by all of these; `nearby` files, by the paths that others name; `folders` in place of a file
 - the model: `models`, `model_choice`; what is held otherwise than by default: `savings`, `optimizers`, `tuning`;
   what is learnt from: `objectives`
 - `refusals`: what no engine starts; `unrecognised`: files of no engine that is read;

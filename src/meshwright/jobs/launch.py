@@ -92,7 +92,6 @@ class Launch:
     variables: dict[str, str] = field(default_factory=dict)  # that the script sets
     environment: dict[str, str] = field(default_factory=dict)  # those of them that the program sees
     before: tuple[str, ...] = ()  # words in front of the launcher
-    each_gpu: str = ""  # a launcher that starts a rank on each GPU that it sees, where nothing says how many those are
     around: dict[str, Count] = field(default_factory=dict)  # of what starts the launcher: `srun`, a wrapper, machines
 
     @property
@@ -106,6 +105,13 @@ class Launch:
         if "per_node" in self.counts or self.launcher in OF_RANKS:
             return self.counts.get("per_node")
         return self.counts.get("tasks_per_node")
+
+    @property
+    def each_gpu(self) -> str:
+        """The launcher that starts a rank on each GPU that it sees, where nothing says how many those are; else ""."""
+        takes_all = _takes_all(self.launcher, self.program, self.options)
+        known = {"per_node", "world", "tasks"} & self.counts.keys()
+        return self.launcher or self.program if takes_all and not known else ""
 
     @property
     def training(self) -> tuple[object, ...]:
@@ -192,9 +198,8 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     if words[program_at].rpartition("/")[2] in STARTERS:
         said, open_ones = of_environment(one.variables)
         counts, more = counts | said, [*more, *open_ones]
-    takes_all = not {"per_node", "world"} & counts.keys() and _takes_all(launcher, words[program_at], options)
-    if takes_all:
-        counts |= _of_visible(launcher, words[program_at], one)
+    if not {"per_node", "world"} & counts.keys():
+        counts |= _of_visible(launcher, words[program_at], options, one)
     for name, key in VARIABLES.get(launcher, ()):
         if (value := as_whole(one.variables.get(name))) and not any(is_count(doubt, key) for doubt in more):
             counts.setdefault(key, (value, f"{name} {value}"))
@@ -214,7 +219,6 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         environment=dict(one.environment),
         before=tuple(words[: max(place, 0)]),
         around=around,
-        each_gpu=(launcher or program) if takes_all and not {"per_node", "world", "tasks"} & counts.keys() else "",
     )
 
 
@@ -258,11 +262,13 @@ def _takes_all(launcher: str, command: str, options: Sequence[str]) -> bool:
     return starts and not flags.keys() & {*COUNTS, "include", "exclude", "hostfile", "H", "config-file"}
 
 
-def _of_visible(launcher: str, command: str, one: Started) -> dict[str, Count]:
+def _of_visible(launcher: str, command: str, options: Sequence[str], one: Started) -> dict[str, Count]:
     """Return the ranks of a launcher that starts one for each GPU that it sees, where the script says which those are.
 
     They are the numbers in CUDA_VISIBLE_DEVICES, else what one node of SLURM's is asked for.
     """
+    if not _takes_all(launcher, command, options):
+        return {}
     named = one.variables.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
     if re.fullmatch(r"\d{1,2}(?:,\d{1,2})*", named):
         per_node = (named.count(",") + 1, f"CUDA_VISIBLE_DEVICES {named}")

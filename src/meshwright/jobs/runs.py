@@ -1,5 +1,6 @@
 """Runs: the scripts of a job followed each by itself, and which of them starts the training."""
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -298,13 +299,13 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
 
 def _lost(commands: Sequence[Started]) -> list[str]:
     """Return what says that lines of flags are commands of their own, as the shell takes them: one text a file."""
-    found: dict[str, list[Started]] = {}
+    files: dict[str, list[Started]] = {}
     for one in commands:
-        found.setdefault(one.where, []).append(one)
+        files.setdefault(one.where, []).append(one)
     texts = []
-    for where, lines in found.items():
-        words = [word for one in lines for word in one.words if word.startswith("--")]
-        flags = ", ".join(dict.fromkeys(word.partition("=")[0] for word in words))
+    for where, lines in files.items():
+        named = (re.match(r"--[\w.-]+", word) for one in lines for word in one.words)
+        flags = ", ".join(dict.fromkeys(found[0] for found in named if found))
         more = f", and {len(lines) - 1} more below," if len(lines) > 1 else ""
         ends = "by a comment, an empty line, no backslash at the end of a line, or a variable of several lines"
         ended = f"the command before it had ended ({ends} in a text for a shell)"

@@ -81,16 +81,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += _loss_assumed(request)
     assumed += (UNPACKED,) if request.weights.lower() in FROZEN_BYTES else ()
     assumed += optimizer_assumed(request.optimizer) + _update_assumed(request)
-    cluster = cluster_by_name(
-        catalogue,
-        request.cluster,
-        request.gpus or gpus_told(catalogue, request.cluster),
-        fabric=request.fabric,
-        intra_bytes_per_s=request.intra_bytes_per_s,
-        inter_bytes_per_s=request.inter_bytes_per_s,
-        latency_s=request.latency_s,
-        in_parts=request.in_parts,
-    )
+    cluster = _cluster_of(request, catalogue)
     assumed += unlike_gpus(request.cluster, cluster)
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     assumed += cards_assumed(catalogue, request.cluster) if request.intra_bytes_per_s is None else ()
@@ -139,6 +130,20 @@ def _check_stack(request: PlanRequest, stack: str) -> None:
         raise InputError(f"--precision {request.precision}: {OWN} multiplies fp8 by tensor alone; or --stack NAME")
     if stack == OWN and request.model.architecture.mtp_trained:
         raise InputError(f"--stack {OWN}: {NO_FURTHER}; --stack NAME, which may have them")
+
+
+def _cluster_of(request: PlanRequest, catalogue: Catalogue) -> Cluster:
+    """Return the cluster of a request with its GPUs and the rates that it says."""
+    return cluster_by_name(
+        catalogue,
+        request.cluster,
+        request.gpus or gpus_told(catalogue, request.cluster),
+        fabric=request.fabric,
+        intra_bytes_per_s=request.intra_bytes_per_s,
+        inter_bytes_per_s=request.inter_bytes_per_s,
+        latency_s=request.latency_s,
+        in_parts=request.in_parts,
+    )
 
 
 def _recipe(request: PlanRequest, stack: str, cluster: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -24,8 +24,8 @@ from meshwright.report.layout_words import layout_in_words
         (
             "dp=8,mbs=1,zero=3,replicas=2,recompute=full",
             2,
-            "8 ranks: 8 data-parallel ranks, weights, gradients and optimiser state sharded in 2 groups of 4, each with a "
-            "whole model (ZeRO 3); layers are computed again in backward; 2 micro-batches of 1 sequence a step",
+            "8 ranks: 8 data-parallel ranks, weights, gradients and optimiser state sharded in 2 groups of 4, each "
+            "with a whole model (ZeRO 3); layers are computed again in backward; 2 micro-batches of 1 sequence a step",
         ),
         (
             "dp=4,cp=2,mbs=1,zero=3",

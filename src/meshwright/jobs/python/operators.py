@@ -38,7 +38,7 @@ def operated(operator: ast.operator, a: Any, b: Any, text: str) -> Any:
     return Opaque(text)
 
 
-def compared(operator: ast.cmpop, a: Any, b: Any, text: str) -> Any:
+def comparison_result(operator: ast.cmpop, a: Any, b: Any, text: str) -> Any:
     """Return what a comparison of two values says; unknown, by its text, where one of them is."""
     if isinstance(a, Opaque | PythonCall) or isinstance(b, Opaque | PythonCall):
         return Opaque(text)

@@ -41,7 +41,7 @@ from .functions import (
     whole_call,
 )
 from .imports import imports_of, module_file, parsed
-from .operators import OPERATORS, compared, formatted, operated
+from .operators import OPERATORS, comparison_result, formatted, operated
 from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, joined_text, record_of
 
 MOST_STEPS = 20_000
@@ -330,7 +330,7 @@ class PythonModule:
         return Opaque(_text(node))
 
     def _each(self, node: ast.ListComp | ast.GeneratorExp, names: dict[str, Any]) -> Any:
-        """Return a list made of each item of another, or of those that a condition holds for."""
+        """Return a list made of each item of another for which the conditions hold."""
         rule = node.generators[0]
         items = items_of(self.value(rule.iter, names))
         if len(node.generators) > 1 or not isinstance(items, list):
@@ -484,7 +484,7 @@ class PythonModule:
                     return last
             return last
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return compared(
+            return comparison_result(
                 node.ops[0], self.value(node.left, names), self.value(node.comparators[0], names), _text(node)
             )
         return Opaque(_text(node))
