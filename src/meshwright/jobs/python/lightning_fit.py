@@ -50,7 +50,9 @@ def _settings(call: PythonCall) -> PythonCall:
 def _said_in_code(module: PythonModule) -> dict[str, Any]:
     """Return what calls in classes and functions say: sequences of a pass, a length, the optimiser, what is sharded."""
     batches, optimizers, models = set(), set(), set()
-    lengths = {name: value for name, value in module.names.items() if name.lower() in LENGTHS and type(value) is int}
+    lengths: dict[str, int | None] = {
+        name: value for name, value in module.names.items() if name.lower() in LENGTHS and type(value) is int
+    }
     for function, variable, call in _calls(module.tree, "", ""):
         last = ast.unparse(call.func).rpartition(".")[2]
         words = {one.arg: one.value for one in call.keywords if one.arg}
