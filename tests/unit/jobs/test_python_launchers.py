@@ -160,7 +160,7 @@ def flags(table):
         out += [str(value)]
     return out
 """,
-    "a list of those that hold": """
+    "a list with conditions": """
 def flags(table):
     switches = [f"--{key}" for key, value in table.items() if value is True]
     return switches + ["--%s=%s" % (key, value) for key, value in table.items() if value not in [True, False, None]]
