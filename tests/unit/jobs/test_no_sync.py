@@ -22,7 +22,7 @@ def test_gradients_that_add_up_whole_are_told_with_their_bytes(tmp_path, steps, 
 
     found = job(tmp_path, {"run.sh": run, "a.yaml": YAML.replace("RESHARD", reshard)}, str(tmp_path / "run.sh"))
 
-    listed = [text for text in found.ignored if "no_sync of FSDP" in text]
+    listed = [text for text in found.notes if "no_sync of FSDP" in text]
     assert bool(listed) is told
     assert not told or "up to 2.88 GiB more than is priced" in listed[0]
 
@@ -38,7 +38,7 @@ args = TrainingArguments(
 Trainer(model=model, args=args).train()
 """
     found = [
-        job(tmp_path, {"own.py": program.replace("SYNC", word)}, str(tmp_path / "own.py"), gpus=4).ignored
+        job(tmp_path, {"own.py": program.replace("SYNC", word)}, str(tmp_path / "own.py"), gpus=4).notes
         for word in ("False", "True")
     ]
 

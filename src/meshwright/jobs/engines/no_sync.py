@@ -28,4 +28,4 @@ def with_whole_gradients(job: Job, keys: Keys) -> Job:
     held = format_bytes(model.parameters * BYTES.get(job.precision or "", 2) / (split.tp or 1))
     whole = f"{passes} passes a step: Accelerate adds their gradients up whole on each rank (no_sync of FSDP)"
     told = f"{whole}, up to {held} more than is priced; {SWITCH} keeps them sharded"
-    return replace(job, ignored=(*job.ignored, told))
+    return replace(job, notes=(*job.notes, told))
