@@ -111,7 +111,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         optimizer=job.optimizer or ADAMW,
         weights=job.weights,
         loss=job.loss,
-        in_parts=question.gpus is None,
+        in_parts=(job.gpus_per_node or 1) if question.gpus is None else 0,
     )
     try:
         whole = setting_of(request, catalogue)

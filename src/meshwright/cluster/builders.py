@@ -69,7 +69,7 @@ def catalogue_cluster(
     gpus: int | None = None,
     fabric: str = "flat",
     joined: bool = False,
-    in_parts: bool = False,
+    in_parts: int = 0,
     **changes: float,
 ) -> Cluster:
     """Return a cluster of one node type: `nodes` of them, or as many as `gpus` need, on a fabric of the catalogue.
@@ -77,13 +77,15 @@ def catalogue_cluster(
     `changes` replace keys of the fabric (nodes_per_leaf, oversubscription, ...). `joined` says that the caller knows
     the network between the nodes, of which the catalogue need not know any. A GPU count under one node's gives
     one node with fewer GPUs and NICs; one that is no multiple of a node is an InputError, or with `in_parts` nodes that
-    are all alike with fewer GPUs and NICs.
+    are all alike with fewer GPUs and NICs: with as many as it says, where that goes.
     """
     name = catalogue.node_key(name)
     group = node_group(catalogue, name)
     if nodes is None:
         nodes, rest = divmod(gpus or group.gpus, group.gpus)
-        if rest and nodes and in_parts and (each := math.gcd(gpus or 0, group.gpus)) > 1:
+        fits = 1 < in_parts < group.gpus and not (gpus or 0) % in_parts
+        each = in_parts if fits else math.gcd(gpus or 0, group.gpus)
+        if rest and nodes and in_parts and each > 1:
             group, nodes, rest = _part_of_node(group, each), (gpus or 0) // each, 0
         if rest and nodes:
             raise InputError(uneven_nodes(gpus or 0, group.gpus, f"a {name}"))

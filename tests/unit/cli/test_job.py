@@ -47,6 +47,7 @@ def test_nodes_of_which_a_job_fills_a_part_are_said_to_be_priced_full(tmp_path, 
     [
         ("deepspeed --hostfile hosts --include a@b:0,1,2,3", "12 GPUs of dgx-h100: priced as 3 nodes with 4 of 8 each"),
         ("torchrun --nnodes 3 --nproc_per_node 4", ""),
+        ("torchrun --nnodes 2 --nproc_per_node 6", ""),
     ],
 )
 def test_gpus_that_whole_nodes_do_not_have_are_priced_on_nodes_with_fewer(tmp_path, capsys, launcher, told):

@@ -99,7 +99,9 @@ def test_what_is_known_is_told_beside_what_is_missing(tmp_path, capsys):
     assert "64 sequences a step, 1,024 tokens a sequence, bf16" in told
 
 
-@pytest.mark.parametrize(("words", "why"), [([], "--cluster: expected"), (["--cluster", "dgx-h100"], "not a multiple")])
+@pytest.mark.parametrize(
+    ("words", "why"), [([], "--cluster: expected"), (["--cluster", "dgx-h100", "--gpus", "10"], "not a multiple")]
+)
 def test_what_is_known_is_told_where_the_machines_are_not_known_or_do_not_fit(tmp_path, capsys, words, why):
     (tmp_path / "run.sh").write_text(
         START.replace("nproc_per_node 8", "nproc_per_node 5").replace("size 64", "size 60")

@@ -24,7 +24,7 @@ def cluster_by_name(
     intra_bytes_per_s: float | None = None,
     inter_bytes_per_s: float | None = None,
     latency_s: float | None = None,
-    in_parts: bool = False,
+    in_parts: int = 0,
 ) -> Cluster:
     """Return a cluster with `gpus` GPUs: `name` is a node type of the catalogue, or a file of a cluster.
 
