@@ -58,7 +58,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()  # kinds of matrices that adapters are on; (): all
     modules: tuple[str, ...] = ()  # that selective recomputation computes again
-    in_parts: int = 0  # GPUs that whole nodes do not have are priced on nodes with so many, or fewer; 0: refused
+    in_parts: int = 0  # GPUs that whole nodes do not have lie on nodes with that number, or fewer; 0: refused
     recipe: bool = False  # with what the recipes of the stack's newest release switch on for the model
     away: tuple[str, ...] | None = None  # activations in the hosts' memory until backward; None: as the stack does
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
