@@ -141,16 +141,16 @@ STAGED = (
     [
         (
             " --global-batch-size 500",
-            r"16 sequences a pass; nearest: a batch of 496 or 512, or a micro-batch of 1 or 5$",
+            r"16 sequences a pass; nearest: a batch of 496 or 512, or a micro-batch of 1 or 5(;|$)",
         ),
-        (" --global-batch-size 10", r"16 sequences a pass; nearest: a batch of 16$"),
+        (" --global-batch-size 10", r"16 sequences a pass; nearest: a batch of 16(;|$)"),
         (
             " --global-batch-size 500 --num-layers-per-virtual-pipeline-stage 3",
             r"a batch of 448 or 512, or a micro-batch of 1 or 5 without virtual stages \(125 and 25 micro-",
         ),
         (
             " --global-batch-size 496 --num-layers-per-virtual-pipeline-stage 3",
-            r"31 micro-batches .* expected a multiple of 4; nearest: a batch of 448 or 512, or a micro-batch of 1$",
+            r"31 micro-batches .* expected a multiple of 4; nearest: a batch of 448 or 512, or a micro-batch of 1(;|$)",
         ),
     ],
 )
