@@ -79,7 +79,7 @@ def describe_outliers(rows: Sequence[Row]) -> list[str]:
     return words
 
 
-def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = "") -> CollectiveFit:
+def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0) -> CollectiveFit:
     """Return the fit of rows of one collective, backend, rank count and type; InputError for too few sizes."""
     kinds = {(row.collective, row.backend, row.ranks, row.dtype) for row in rows}
     if len(kinds) != 1:
@@ -104,7 +104,6 @@ def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = 
         max_bytes=line.max_bytes,
         busy_share=busy_share,
         residual=line.residual,
-        algorithm=algorithm,
         dtype=first.dtype,
         alpha_band_s=alphas,
         beta_band_s_per_byte=betas,

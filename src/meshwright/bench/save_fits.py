@@ -14,23 +14,18 @@ from ..files import write_struct
 from .pairs import LATENCY_BYTES, Pair
 
 
-def with_fits(cluster: Cluster, fits: Sequence[CollectiveFit], copy_bytes_per_s: float | None) -> Cluster:
+def with_fits(cluster: Cluster, fits: Sequence[CollectiveFit]) -> Cluster:
     """Return the cluster with these fits; those of the same collective, backend, ranks, algorithm and type go."""
     known = cluster.measured or Measurements(fingerprint=_fingerprint(cluster.hosts))
     merged = {_key(fit): fit for fit in (*known.collectives, *fits)}
-    measured = replace(
-        known,
-        collectives=tuple(merged.values()),
-        memory_bandwidth_bytes_per_s=copy_bytes_per_s or known.memory_bandwidth_bytes_per_s,
-    )
-    return replace(cluster, measured=measured)
+    return replace(cluster, measured=replace(known, collectives=tuple(merged.values())))
 
 
-def save_fits(path: str, base: Cluster, fits: Sequence[CollectiveFit], copy_bytes_per_s: float | None = None) -> None:
+def save_fits(path: str, base: Cluster, fits: Sequence[CollectiveFit]) -> None:
     """Add the fits to the cluster file `path`, or begin one from `base`; InputError where that cannot be done."""
     cluster = read_cluster(path) if Path(path).exists() else base
     try:
-        write_struct(path, with_fits(cluster, fits, copy_bytes_per_s))
+        write_struct(path, with_fits(cluster, fits))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
 

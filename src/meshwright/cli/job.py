@@ -43,7 +43,7 @@ WRITES = {
 }
 
 
-def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
+def job_of(question: JobQuestion) -> "Job":
     """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
     from msgspec.structs import replace
 
@@ -63,7 +63,6 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
         weights=question.weights,
         loss=question.loss,
         mtp_layers=question.mtp_layers,
-        gpus_per_node=gpus_per_node,
     )
     job = read_job(question.files, added)
     if "--gpus" in job.asked and gpus_per_node is None and (of_node := gpus_of_node(question.cluster)):

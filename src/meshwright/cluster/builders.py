@@ -17,8 +17,8 @@ KNOWN_LINK_NAMES = {
 }  # fmt: skip
 
 
-def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
-    """Return `count` nodes of the catalogue's type `name`, with the GPUs that drivers list; InputError if unknown."""
+def node_group(catalogue: Catalogue, name: str) -> NodeGroup:
+    """Return one node of the catalogue's type `name`, with the GPUs that drivers list; InputError if unknown."""
     name = catalogue.node_key(name)
     node = catalogue.listed_node(name)
     accelerator = catalogue.accelerators[node.accelerator]
@@ -30,7 +30,7 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
     share = switch.reduction_share if switch else None
     return NodeGroup(
         type=name,
-        count=count,
+        count=1,
         gpus=gpus,
         gpu=described_device(Device(id="GPU", kind="gpu"), node.accelerator, accelerator, catalogue),
         gpu_link=f"{prefix}{link.links.number:.0f}" if prefix == "NV" else prefix,

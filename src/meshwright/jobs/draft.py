@@ -223,7 +223,7 @@ class Draft:
         world = self.question.gpus or (None if self.world is None else self.world[0])
         each = self.gpus_per_node
         if world is not None and each is None and nodes is None:
-            each = self.question.gpus_per_node or 8
+            each = 8
             self.assume(f"{told}: shards inside nodes of {each}, a copy on each")
         if world is not None and each:
             nodes = -(-world // each)

@@ -55,7 +55,6 @@ def on_every_rank(predicted: Timeline, layout: Layout, ranks: Collection[int]) -
 
 def lanes_figure(
     timelines: Mapping[str, Timeline],
-    title: str = "One step on each rank",
     told: Callable[[Span], str] = lambda span: "",
 ) -> Figure | None:
     """Return one step of each timeline, rank by rank, the timelines of a rank in the order given.
@@ -91,7 +90,7 @@ def lanes_figure(
     labels = [_label(key, list(spans)) for key in rows]
     unit, scale = time_unit(max(span.end_s for _, span in kept))
     return Figure(
-        title=title,
+        title="One step on each rank",
         traces=_traces(bars, rows, list(spans), told, scale),
         layout={
             "barmode": "overlay",

@@ -144,11 +144,6 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return (3 if self.gated else 2) * self.hidden_size * width
 
     @property
-    def router_parameters(self) -> int:
-        """Weights that choose the experts of one layer."""
-        return self.hidden_size * self.experts
-
-    @property
     def small_parameters(self) -> int:
         """Norms and biases of one dense layer."""
         norms = 2 * self.hidden_size * (2 if self.norm == "layer" else 1) + 2 * self.head_dim * self.head_norms

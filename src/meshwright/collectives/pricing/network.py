@@ -208,19 +208,14 @@ class GraphNetwork(RankCosts):
         return sum(latency for latency in known if latency is not None)
 
 
-def network_of(
-    cluster: Cluster, ranks: int, *, latency_s: float | None = None, message_s: float = 0.0,
-    reduce_bytes_per_s: float | None = None,
-) -> GraphNetwork:  # fmt: skip
+def network_of(cluster: Cluster, ranks: int, *, latency_s: float | None = None) -> GraphNetwork:
     """Return the network of a cluster's explicit links, with ranks on its GPUs (or CPUs) in their order."""
     places = cluster.of_kind("gpu") or cluster.of_kind("cpu")
     if ranks > len(places):
         raise InputError(f"cluster {cluster.name}: has {len(places)} devices for ranks, {ranks} are asked for")
     devices = tuple(device.id for device in places[:ranks])
     gpus = frozenset(device.id for device in cluster.of_kind("gpu"))
-    return GraphNetwork(
-        devices, cluster.links, gpus, latency_s, message_s=message_s, reduce_bytes_per_s=reduce_bytes_per_s
-    )
+    return GraphNetwork(devices, cluster.links, gpus, latency_s)
 
 
 def _bandwidth(link: Link) -> float:

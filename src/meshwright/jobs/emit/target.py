@@ -175,8 +175,8 @@ def placement(target: EmitTarget) -> str:
     return f"rank r is GPU r % {target.per_node} of node r // {target.per_node}: {order_note(target)}"
 
 
-def commented(lines: list[tuple[str, str]], *, indent: str = "", mark: str = "#") -> list[str]:
+def commented(lines: list[tuple[str, str]], *, indent: str = "") -> list[str]:
     """Return settings with their comments beside them, aligned."""
     lines = [(text, reason or why_set(text)) for text, reason in lines]
     wide = max((len(text) for text, _ in lines), default=0)
-    return [f"{indent}{text:<{wide}}  {mark} {told}" if told else f"{indent}{text}" for text, told in lines]
+    return [f"{indent}{text:<{wide}}  # {told}" if told else f"{indent}{text}" for text, told in lines]

@@ -107,7 +107,7 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     if nodes is None or path is None or draft.world is not None:
         return
     if per_node is None:
-        per_node = draft.question.gpus_per_node or GPUS_PER_NODE
+        per_node = GPUS_PER_NODE
         if draft.question.gpus is None:
             draft.assume(f"{counted(per_node, 'GPU')} a node: the file gives nodes alone ({path} {nodes})")
     draft.nodes_times((nodes, keys.told(path)), (per_node, f"{counted(per_node, 'GPU')} a node"))

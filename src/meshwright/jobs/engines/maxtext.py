@@ -153,7 +153,7 @@ def _mesh(draft: Draft, keys: Keys, asked: tuple[str, int, int] | None) -> None:
     if auto_slices and fixed_slices == 1 and "dcn_data_parallelism" not in keys and not auto_inside and world is None:
         draft.note("the number of slices is in no file (dcn_data_parallelism)")
     if world is not None:
-        per_slice = per_slice or ((draft.question.gpus_per_node or 8) if on_gpus else world)
+        per_slice = per_slice or (8 if on_gpus else world)
         _fill(draft, slices, inside, auto_slices, auto_inside, world, per_slice)
         auto_slices, auto_inside = [], []
     count = math.prod(max(1, value) for value in slices.values())

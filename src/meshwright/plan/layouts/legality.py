@@ -101,16 +101,16 @@ def illegal(
     return broken + _batch(layout, global_batch)
 
 
-def check_runnable(layout: Layout, where: str = "--layout", *, compiled: bool = False, precision: str = "") -> None:
+def check_runnable(layout: Layout, *, compiled: bool = False, precision: str = "") -> None:
     """Raise InputError unless `train` has an engine for `layout`, one that can run compiled layers where asked for.
 
     `precision` is that of the products, where it is known.
     """
     if layout.mode != "sync":
-        raise InputError(f"{where} {layout}: of asynchronous training, data_parallel.mode says the mode")
+        raise InputError(f"--layout {layout}: of asynchronous training, data_parallel.mode says the mode")
     problem = (uncompilable(layout) if compiled else "") or unrunnable(layout, precision)
     if problem:
-        raise InputError(f"{where} {layout}: {problem}")
+        raise InputError(f"--layout {layout}: {problem}")
 
 
 def unrunnable(layout: Layout, precision: str = "") -> str:

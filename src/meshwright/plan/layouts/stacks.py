@@ -46,11 +46,11 @@ def find_stack(name: str, known: Book | None = None) -> str | None:
     return plain if plain in stacks else None
 
 
-def stack_named(name: str, *, flag: str = "--stack", known: Book | None = None) -> str:
+def stack_named(name: str) -> str:
     """Return the stack of a name; InputError with the nearest one for a name that is not in the closed set."""
-    found = find_stack(name, known)
+    found = find_stack(name)
     if found is None:
-        raise InputError(f"{flag} {name}: no such stack ({nearest(name.lower(), stack_names(known))})")
+        raise InputError(f"--stack {name}: no such stack ({nearest(name.lower(), stack_names())})")
     return found
 
 

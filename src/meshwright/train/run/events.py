@@ -68,12 +68,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class EventLog:
     """Appends the events of one rank; a disk that refuses is no reason to stop."""
 
-    def __init__(self, folder: Path, rank: int | None, *, hook: Hook | None = None) -> None:
+    def __init__(self, folder: Path, rank: int | None) -> None:
         self.rank = rank
         self.path = folder / f"{f'launcher-{this_host()}' if rank is None else rank}.jsonl"
         self._machine = f"{this_host()} {boot()} {namespace('time')}".strip()
         self._attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        self._hook = hook or command_hook(folder)
+        self._hook = command_hook(folder)
         self._room_bytes = 0
 
     def keep_room(self) -> None:

@@ -31,7 +31,6 @@ class Composite:
 
 
 PROJECTED = ("multimodal_projector_bias", "vision_feature_layer")  # which change the size of two projections
-MOLMO2 = ("adapter_config", "image_patch_id")
 MUSE = ("out_hidden_size", "projector_hidden_size")
 IDEFICS3 = ("is_llama_config", "perceiver_config", "pixel_shuffle_factor")  # of a resampler that it does not have
 VOXTRAL = (

@@ -51,7 +51,6 @@ class Traits:
     top: int = 0  # experts of a token, whatever a key says (0: as it says)
     must_share: bool = False  # where no width of a shared network is said, the class takes the dense network's
     one_shared: bool = False  # a shared network as wide as an expert, though no key says so
-    bare_first_norm: bool = False  # the first layer has one norm less
     masked: bool = True
     window_key: str = "sliding_window"
     experts: str = ""  # how layers with experts are found; "": there are none

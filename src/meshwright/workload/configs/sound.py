@@ -25,11 +25,6 @@ def whisper_sound(c: ConfigReader) -> int:
     return width * (3 * bins + 1) + width * (3 * width + 1) + whisper_layers(c)
 
 
-def inkling_sound(c: ConfigReader, text: int) -> int:
-    """Return Inkling's table of quantized mel bins."""
-    return c.whole("n_mel_bins") * c.whole("mel_vocab_size") * text + text
-
-
 def muse_spark(c: ConfigReader, text: int) -> int:
     """Return Muse Spark's encoder: stages of convolutions, each behind a projection of joined frames."""
     patches, widths, depths = (c.numbers(name) or [] for name in ("patch_sizes", "hidden_sizes", "depths"))

@@ -18,11 +18,11 @@ def patch_of(c: ConfigReader) -> int:
     return c.whole("channels", 3) * c.whole("patch_size") ** 2
 
 
-def layers_of(c: ConfigReader, *, bias: bool = True, gated: bool = False, norm_bias: bool = True, more: int = 0) -> int:
+def layers_of(c: ConfigReader, *, gated: bool = False, norm_bias: bool = True, more: int = 0) -> int:
     """Return the parameters of the layers of an encoder: attention, network, two norms, and `more` in each."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     c.whole("num_attention_heads")
-    return c.layers() * (block(width, inner, bias=bias, gated=gated, norm_bias=norm_bias) + more)
+    return c.layers() * (block(width, inner, bias=True, gated=gated, norm_bias=norm_bias) + more)
 
 
 def gemma4_unified(c: ConfigReader, text: int) -> int:

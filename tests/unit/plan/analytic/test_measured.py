@@ -41,7 +41,7 @@ def sweep(ranks: int, busbw_bytes_per_s: float, collective: str = "all_reduce", 
 def setting(*fits, node: str = "dgx-a100-80g", gpus: int = 16, **changes) -> Setting:
     cluster = catalogue_cluster(load_catalogue(), node, gpus=gpus)
     model = load_model("llama3-8b").architecture
-    cluster = with_fits(cluster, fits, None) if fits else cluster
+    cluster = with_fits(cluster, fits) if fits else cluster
     return Setting(architecture=model, cluster=cluster, gpus=gpus, global_batch=64, seq_len=2048, **changes)
 
 
@@ -115,7 +115,7 @@ def exposed_s(path, **rates: float) -> float:
 def files(tmp_path):
     """Two files of one cluster: with an all-reduce of 180 GB/s over two nodes, and without."""
     plain = catalogue_cluster(load_catalogue(), "dgx-a100-80g", gpus=16)
-    for name, cluster in (("plain", plain), ("measured", with_fits(plain, [sweep(16, 180e9)], None))):
+    for name, cluster in (("plain", plain), ("measured", with_fits(plain, [sweep(16, 180e9)]))):
         write_struct(tmp_path / f"{name}.json", cluster)
     return tmp_path
 
