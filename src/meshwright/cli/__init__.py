@@ -20,6 +20,7 @@ import click
 from .. import __version__, interruptible
 from ..errors import InputError, MeshwrightError, nearest, one_line
 from .bounds import bounded
+from .help_format import with_help_all
 from .meant import meant
 from .prose import say
 from .streams import let_go_of_output, open_standard_streams
@@ -60,13 +61,14 @@ class _Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         interruptible.ready()  # an import has nothing to clean up, and may make another error of a KeyboardInterrupt
-        return completing(bounded(command))
+        return with_help_all(completing(bounded(command)))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+@with_help_all
 @click.command(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,7 +1,7 @@
 """Help that fits a screen and cuts nothing off.
 
-A command of many options shows those used most, and all with `--help-all`; a group says of each of its commands the
-whole first sentence.
+A command of many options shows those used most, and all with `--help-all`, which every command takes; a group says of
+each of its commands the whole first sentence.
 """
 
 from collections.abc import Collection
@@ -32,9 +32,7 @@ class Brief(click.Command):
         self.often = {*often, "help_all"}
         count = sum(isinstance(option, click.Option) for option in self.params)
         text = f"Show all {count} options and exit."
-        self.params.append(
-            click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=text)
-        )
+        self.params.append(_help_all(help=text))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options that are asked for."""
@@ -47,6 +45,20 @@ class Brief(click.Command):
             formatter.write_dl([record for option in shown if (record := option.get_help_record(ctx))])
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
+
+
+def with_help_all(command: click.Command) -> click.Command:
+    """Return the command and its sub-commands, which now take `--help-all`, also where `--help` shows all."""
+    if all(param.name != "help_all" for param in command.params):
+        command.params.append(_help_all(hidden=True))
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            with_help_all(each)
+    return command
+
+
+def _help_all(**shown: Any) -> click.Option:
+    return click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, **shown)
 
 
 def _show_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:

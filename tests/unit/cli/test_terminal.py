@@ -61,6 +61,13 @@ def test_what_the_help_leaves_out_is_in_the_whole_one(path):
     assert re.search(r"^  (-h, )?--help ", brief, re.MULTILINE)  # click remembers how a command was first called
 
 
+def test_a_help_that_leaves_nothing_out_is_the_whole_one_too():
+    short = [path for path, command in commands() if not isinstance(command, Brief)]
+
+    assert () in short
+    assert {path for path in short if shown_help([*path, "--help-all"]) != shown_help([*path, "--help"])} == set()
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_no_help_waits_for_torch(name):
     code = (
