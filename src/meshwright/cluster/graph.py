@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from ..errors import InputError
 from ..quantities import (
     MOST_RANKS,
     Bytes,
@@ -26,6 +27,7 @@ from ..quantities import (
     SecondsPerByte,
     Share,
 )
+from ..units import counted
 from .curve import Curve
 
 DeviceKind = Literal["gpu", "cpu", "nic", "switch", "memory"]
@@ -359,6 +361,15 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def num_gpus(self) -> int:
         """Accelerators in all."""
         return sum(group.count * group.gpus for group in self.groups) + len(self.of_kind("gpu"))
+
+
+def check_devices(cluster: Cluster, devices: int, ranks: int) -> None:
+    """Raise InputError where a cluster has fewer devices than there are ranks: its nodes count as they stand."""
+    if ranks > devices:
+        raise InputError(
+            f"cluster {cluster.name}: has {counted(devices, 'device')} for ranks, {ranks} are asked for; nodes of a "
+            "file count as they stand (plan --gpus alone repeats them), a node type of the catalogue as often as needed"
+        )
 
 
 def consistent(cluster: Cluster) -> Cluster:

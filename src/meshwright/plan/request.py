@@ -24,7 +24,7 @@ from .analytic.held_roles import UNPACKED, check_own
 from .analytic.optimizers import LISTED, UPDATE_LISTED, optimizer_assumed
 from .analytic.price import DEFAULT_STACK, coefficients_of, node_group_of
 from .analytic.recipes import recipes
-from .clusters.machines import cluster_by_name, fits_left_out, node, on_nearest_nodes, unlike_gpus
+from .clusters.machines import cluster_by_name, fits_left_out, node, nodes_counted, on_nearest_nodes, unlike_gpus
 from .clusters.suspicions import suspicions_of
 from .layouts.legality import legal_layout, unrunnable
 from .layouts.releases import recipe_of
@@ -82,7 +82,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += (UNPACKED,) if request.weights.lower() in FROZEN_BYTES else ()
     assumed += optimizer_assumed(request.optimizer) + _update_assumed(request)
     cluster = _cluster_of(request, catalogue)
-    assumed += unlike_gpus(request.cluster, cluster)
+    assumed += nodes_counted(request.cluster, cluster) + unlike_gpus(request.cluster, cluster)
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     assumed += cards_assumed(catalogue, request.cluster) if request.intra_bytes_per_s is None else ()
     assumed += _network_read(cluster, request) + fits_left_out(request.cluster, cluster)

@@ -12,9 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ..cluster.expand import nodes
-from ..cluster.graph import Cluster, Fabric, NodeGroup
+from ..cluster.graph import Cluster, Fabric, NodeGroup, check_devices
 from ..errors import InputError
-from ..units import counted
 from .arrays import Floats, Ints, ints
 from .dragonfly import Dragonfly
 from .fattree import FatTree
@@ -44,10 +43,7 @@ class NodesTopology:
         named = list(nodes(cluster))
         per_node = ints([group.gpus for _, group in named])
         first = np.concatenate([[0], np.cumsum(per_node)]).astype(np.int64)
-        if ranks > first[-1]:
-            raise InputError(
-                f"cluster {cluster.name}: has {counted(first[-1], 'device')} for ranks, {ranks} are asked for"
-            )
+        check_devices(cluster, int(first[-1]), ranks)
         self.ranks, self.groups = ranks, cluster.groups
         self._node = np.repeat(np.arange(len(named)), per_node)[:ranks]
         self._place = np.arange(ranks) - first[self._node]

@@ -13,7 +13,7 @@ from meshwright.cluster.wire import read_cluster, wire_form
 from meshwright.errors import InputError
 from meshwright.files import to_json, write_struct
 from meshwright.hardware import load_catalogue
-from meshwright.plan.clusters.machines import cluster_by_name, unlike_gpus
+from meshwright.plan.clusters.machines import cluster_by_name, nodes_counted, unlike_gpus
 from testkit.topology_dumps import layouts, references
 
 CATALOGUE = load_catalogue()
@@ -87,6 +87,16 @@ def test_gpus_of_two_models_are_told_to_count_as_the_slowest(tmp_path):
 
     assert told == (f"{path}: 2 a100-80g and 6 h100: all 16 GPUs count as the slowest, a100-80g",)
     assert unlike_gpus("dgx-h100", cluster_by_name(CATALOGUE, "dgx-h100")) == ()
+
+
+def test_a_file_that_stands_for_more_nodes_than_it_has_is_told(tmp_path):
+    path = tmp_path / "one.json"
+    write_struct(path, discovered(tmp_path, "8_h100", "h100"))
+    clusters = (cluster_by_name(CATALOGUE, str(path), gpus=gpus, inter_bytes_per_s=2e11) for gpus in (32, 8))
+    told, as_it_is = (nodes_counted(str(path), cluster) for cluster in clusters)
+
+    assert told == (f"{path} has 8 GPUs: 32 GPUs are 4 nodes like its own, joined by their NICs",)
+    assert as_it_is == nodes_counted("dgx-h100", cluster_by_name(CATALOGUE, "dgx-h100", gpus=32)) == ()
 
 
 @pytest.mark.parametrize("name", ["box.toml", "box.json", "box"])

@@ -227,7 +227,7 @@ def test_a_latency_that_is_given_counts_where_links_say_another():
 def test_a_link_without_a_figure_is_named():
     with pytest.raises(InputError, match=r"link GPU0-S0 has no latency_s.*--alpha"):
         price_schedule(build_schedule("all_reduce", "ring", 4), network_of(graph(None), 4), N)
-    with pytest.raises(InputError, match="has 4 devices for ranks, 5 are asked for"):
+    with pytest.raises(InputError, match="has 4 devices for ranks, 5 are asked for; nodes of a file count as they"):
         network_of(graph(), 5)
     lonely = Cluster(name="x", devices=graph().devices, links=graph().links[:4])
     with pytest.raises(InputError, match="no route from GPU1 to GPU2"):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from ...cluster.graph import Cluster, Link
+from ...cluster.graph import Cluster, Link, check_devices
 from ...errors import InputError
 
 
@@ -211,8 +211,7 @@ class GraphNetwork(RankCosts):
 def network_of(cluster: Cluster, ranks: int, *, latency_s: float | None = None) -> GraphNetwork:
     """Return the network of a cluster's explicit links, with ranks on its GPUs (or CPUs) in their order."""
     places = cluster.of_kind("gpu") or cluster.of_kind("cpu")
-    if ranks > len(places):
-        raise InputError(f"cluster {cluster.name}: has {len(places)} devices for ranks, {ranks} are asked for")
+    check_devices(cluster, len(places), ranks)
     devices = tuple(device.id for device in places[:ranks])
     gpus = frozenset(device.id for device in cluster.of_kind("gpu"))
     return GraphNetwork(devices, cluster.links, gpus, latency_s)

@@ -61,6 +61,17 @@ def unlike_gpus(name: str, cluster: Cluster) -> tuple[str, ...]:
     return (f"{name}: {listed}: all {cluster.num_gpus} GPUs count as the slowest, {node(cluster).gpu.model}",)
 
 
+def nodes_counted(name: str, cluster: Cluster) -> tuple[str, ...]:
+    """Return how the nodes of a cluster file count where more or fewer GPUs are asked for than it has; else nothing."""
+    read = read_cluster(name) if names_file(name) else None
+    own = 0 if read is None else read.num_gpus
+    if not own or own == cluster.num_gpus:
+        return ()
+    asked = f"{cluster.num_gpus} GPUs are {counted(cluster.num_nodes, 'node')} like its own"
+    joined = ", joined by their NICs" if own < cluster.num_gpus and node(cluster).scale_up_nodes == 1 else ""
+    return (f"{name} has {counted(own, 'GPU')}: {asked}{joined}",)
+
+
 def on_nearest_nodes(cluster: Cluster, placements: Sequence[Placement]) -> Cluster:
     """Return the cluster on the nearest of these nodes, which become its `placements` in the order of ranks.
 
