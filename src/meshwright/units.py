@@ -5,7 +5,7 @@ Inside Meshwright everything is SI: bytes, bytes per second, seconds. A rate is 
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .errors import InputError
 from .quantities import MOST_BYTES, MOST_COUNT, MOST_RATE, MOST_TIME_S
@@ -152,15 +152,27 @@ def counted(number: float | None, noun: str, plural: str = "") -> str:
     return f"{shown} {noun if number == 1 else several}"
 
 
-def shortened(ranks: Sequence[int]) -> str:
-    """Return ranks as text, runs as 3-7."""
+def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Print up to `most` names, and how many more there are: "a, b and 3 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
+
+
+def consecutive(numbers: Iterable[int]) -> list[list[int]]:
+    """Return numbers in ascending order, those that follow one another together: [[0, 1, 2], [5]]."""
     found: list[list[int]] = []
-    for rank in sorted(ranks):
-        if found and rank == found[-1][-1] + 1:
-            found[-1].append(rank)
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
         else:
-            found.append([rank])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found)
+            found.append([number])
+    return found
+
+
+def shortened(ranks: Sequence[int]) -> str:
+    """Print ranks, from three consecutive ones on as 3-7."""
+    runs = consecutive(ranks)
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def _short(value: float) -> str:

@@ -62,3 +62,15 @@ def test_printed_sizes_parse_back_within_the_printed_digits(size_bytes):
 )
 def test_a_time_that_rounds_to_a_thousand_of_a_unit_is_one_of_the_next(time_s, text):
     assert units.format_time(time_s) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"), [(["a"], "a"), (["a", "b"], "a; b"), (["a", "b", "c", "d"], "a; b and 2 more"), ([], "")]
+)
+def test_names_beyond_the_first_are_counted(names, text):
+    assert units.first_of(names, 2, "; ") == text
+
+
+def test_numbers_that_follow_one_another_stand_together():
+    assert units.consecutive([5, 0, 2, 1]) == [[0, 1, 2], [5]]
+    assert units.shortened([3, 4, 5, 6, 9, 10]) == "3-6, 9, 10"

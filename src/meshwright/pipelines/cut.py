@@ -23,7 +23,6 @@ from .timing import StageTimes, peak_in_flight
 Floats = NDArray[np.float64]
 Number = float | NDArray[Any]  # of one layout, or of many
 SLACK = 0.02  # share by which plans let the slowest stage be slower if less crosses the cuts
-
 ROUNDING = 1e-9  # of sums whose order differs
 
 

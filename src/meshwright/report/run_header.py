@@ -9,7 +9,7 @@ from ..layout import Plan
 from ..machine_load import Load, others_share
 from ..train.job.config import JobConfig
 from ..train.run.run_folder import RunFolder
-from ..units import counted, format_bytes, format_time
+from ..units import counted, first_of, format_bytes, format_time
 from ..workload.transformer import describe_workload
 from .document import Section, section, table
 from .layout_words import layout_in_words
@@ -79,14 +79,13 @@ def _took(rows: Sequence[Mapping[str, float]]) -> str:
 
 def _machines(cluster: Cluster, hosts: Mapping[int, str]) -> str:
     names = sorted(set(hosts.values())) or [host.name for host in cluster.hosts]
-    more = f" and {len(names) - MAX_HOSTS} more" if len(names) > MAX_HOSTS else ""
     gpus = cluster.of_kind("gpu")
     kinds = {
         ", ".join(filter(None, (host.cpu_model, f"{counted(host.cores, 'core')}", format_bytes(host.memory_bytes))))
         for host in cluster.hosts
     }
     devices = [f"{len(gpus)} x {gpus[0].model}"] if gpus else []
-    return f"{', '.join(names[:MAX_HOSTS])}{more}: {'; '.join([*sorted(kinds), *devices])}"
+    return f"{first_of(names, MAX_HOSTS)}: {'; '.join([*sorted(kinds), *devices])}"
 
 
 def _processors(loads: Sequence[Load]) -> str:

@@ -224,17 +224,14 @@ def host_traffic(
     Copies of a sharded model sum their gradients once a step, and none leave before; so do ranks that ZeRO 1 leaves all
     gradients.
     """
-    own = where(split.zero > 0, part(held, shards), held)
+    own, own_staying = (where(split.zero > 0, part(count, shards), count) for count in (held, staying))
     states, weights = 1 * (offload == 1), 1 * (offload == 2)
     each = in_each_micro_batch(split, c)
     three = weights * gathers_twice(split, c)
     beside = where(offload == 2, each * (copies <= 1), each * (c.host_beside > 0) * (split.zero >= 2)) * (
         states + weights
     )
-
     weight_bytes = host_weight_bytes(c)
-
-    own_again = own - where(split.zero > 0, part(staying, shards), staying)
 
     def comm(
         collective: str, element_bytes: Number, share: Number, calls: Number, once: Number = 0, count: Number = own
@@ -246,7 +243,7 @@ def host_traffic(
 
     return HostTraffic(
         fetch=comm("to_device", weight_bytes, 1, three, weights - three),
-        again=comm("to_device", weight_bytes, 1, three * (held > staying), count=own_again),
+        again=comm("to_device", weight_bytes, 1, three * (held > staying), count=own - own_staying),
         leave=comm("to_host", c.host_gradient_bytes, c.trained, beside, weights * (1 - beside)),
         leave_once=comm("to_host", c.host_gradient_bytes, c.trained, 0, states * (1 - beside)),
         back=comm("to_device", c.host_weight_bytes, c.trained, 0, states),

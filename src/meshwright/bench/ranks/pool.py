@@ -14,10 +14,9 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import _forkserver, ensure_running
@@ -26,7 +25,7 @@ from typing import Any, cast
 
 from ...errors import InputError, MeshwrightError
 from ...temporary import process_folder
-from .job_signals import JOB_SIGNALS
+from .job_signals import JOB_SIGNALS, signals_deferred
 
 LOOK_S = 0.25  # between two looks whether ranks that have not answered get on
 AFTER_FAILURE_S = 5.0  # for the other ranks to answer, once one has failed
@@ -48,23 +47,6 @@ def start_fork_server(*modules: str) -> None:
         ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def heard_afterwards() -> Iterator[None]:
-    """Put off what a terminal or a scheduler sends meanwhile; another thread than the main one never hears it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard: list[int] = []  # not by a mask: another thread of the process would take the signal
-    before = {number: signal.signal(number, lambda got, _: heard.append(got)) for number in JOB_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for got in heard:
-            signal.raise_signal(got)
 
 
 def let_fork_server_end() -> None:
@@ -98,7 +80,7 @@ class RankPool:
         for rank in range(world_size):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(rank, world_size, theirs, list(sys.path)), daemon=True)
-            with heard_afterwards():  # a rank that is forked and not told what to run would say so in a traceback
+            with signals_deferred():  # a rank that is forked and not told what to run would say so in a traceback
                 process.start()
             theirs.close()
             self._pipes.append(ours)

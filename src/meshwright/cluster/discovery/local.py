@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from ...errors import InputError
-from ...units import parse_bytes
+from ...units import consecutive, parse_bytes
 from ..cpumask import MAX_CPU
 from ..graph import Cluster, Device, Host, Link
 
@@ -107,13 +107,7 @@ def parse_cores(text: str) -> list[int]:
 
 def format_cores(cores: list[int]) -> str:
     """Return core numbers as a kernel list: [0, 1, 2, 5] is "0-2,5"."""
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in consecutive(cores))
 
 
 def _cpu_model() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
-from ...units import counted
+from ...units import counted, first_of
 
 # [10]    "S-0002c90300fc0010"[1]         # "leaf3" lid 3 4xSDR; of an adapter [1](GUID) "S-..."[6] # lid ... 4xSDR
 _LINK = re.compile(
@@ -113,10 +113,9 @@ class FabricRates:
         ]
         if not thin:
             return []
-        more = f" and {len(thin) - _SHOWN} more" if len(thin) > _SHOWN else ""
         return [
             "links to other switches carry less than those to adapters, so that nodes share them on the way to nodes "
-            f"elsewhere: {', '.join(thin[:_SHOWN])}{more}"
+            f"elsewhere: {first_of(thin, _SHOWN)}"
         ]
 
 
@@ -128,6 +127,5 @@ def _said(shown: Sequence[str], what: str) -> list[str]:
     """Return one warning of links that run as `what` says, [] for none."""
     if not shown:
         return []
-    more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     verb = "runs" if len(shown) == 1 else "run"
-    return [f"{counted(len(shown), 'link')} {verb} {what}: {'; '.join(shown[:_SHOWN])}{more}"]
+    return [f"{counted(len(shown), 'link')} {verb} {what}: {first_of(shown, _SHOWN, '; ')}"]

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from ...units import first_of
+
 # the flags that are set (ACSCtl); ACSCap lists the flags that a port could set
 ACS = re.compile(r"^\s+ACSCtl:\s*(\S.*?)\s*$")
 ATS = re.compile(r"^\s+ATSCtl:\s*Enable\+")
@@ -24,10 +26,9 @@ def redirected(devices: Sequence[tuple[str, bool, Sequence[tuple[str, str]]]]) -
                 below.setdefault(place, []).append(name)
     if not below:
         return []
-    shown = [f"{place} (above {', '.join(names)})" for place, names in below.items()][:_SHOWN]
-    more = f", and {len(below) - _SHOWN} more ports" if len(below) > _SHOWN else ""
+    shown = first_of([f"{place} (above {', '.join(names)})" for place, names in below.items()], _SHOWN)
     return [
-        f"ACS redirects peer traffic at {', '.join(shown)}{more}: what goes between GPUs, or between a GPU and its "
+        f"ACS redirects peer traffic at {shown}: what goes between GPUs, or between a GPU and its "
         "NIC, goes up to the root complex and its IOMMU, so that GPUDirect falls far below the rates shown; turn ACS "
         "off on bare metal (firmware, or setpci of ACSCtl), in virtual machines use ATS"
     ]

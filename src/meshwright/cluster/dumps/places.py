@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ...errors import InputError
+from ...units import first_of
 from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES
 
@@ -34,10 +35,9 @@ def said_types(types: Sequence[str]) -> tuple[str, ...]:
     often = Counter(name for name in types if name)
     if not often:
         return ()
-    shown = ", ".join(f"{name} ({count})" for name, count in often.most_common(_SHOWN))
-    more = f" and {len(often) - _SHOWN} more" if len(often) > _SHOWN else ""
+    shown = first_of([f"{name} ({count})" for name, count in often.most_common()], _SHOWN)
     first = next(iter(often))
-    return (f"by their types the nodes are {shown}{more}: `meshwright topo --catalogue {first}` has what one holds",)
+    return (f"by their types the nodes are {shown}: `meshwright topo --catalogue {first}` has what one holds",)
 
 
 def _without_unset(place: Placement) -> Placement:

@@ -1,6 +1,6 @@
 """A layout as the simulator takes it: the cost model's seconds of computation, the bytes that each layer communicates.
 
-The closed formulas of `cost` and the simulator start from the same computation; they differ in what communication
+The closed formulas of `analytic` and the simulator start from the same computation; they differ in what communication
 takes: here every message goes over its links, beside all others.
 """
 

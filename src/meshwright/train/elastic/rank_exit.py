@@ -23,7 +23,7 @@ from typing import Any
 import torch.distributed.elastic.multiprocessing as elastic
 from torch.distributed.elastic.multiprocessing.api import MultiprocessContext, RunProcsResult
 
-from ...bench.ranks.pool import heard_afterwards
+from ...bench.ranks.job_signals import signals_deferred
 from ...temporary import process_folder
 
 LEAVE_S = 60.0  # for a rank that has returned, and has been told that all have
@@ -74,7 +74,7 @@ class RanksHere(MultiprocessContext):
         self._lock = threading.Lock()  # of the handles, which the timer uses as well
 
     def _start(self) -> None:
-        with heard_afterwards():  # torch tells the ranks to leave only once it has started them all
+        with signals_deferred():  # torch tells the ranks to leave only once it has started them all
             super()._start()  # type: ignore[no-untyped-call]
             for local_rank, pid in self.pids().items():
                 with contextlib.suppress(ProcessLookupError):

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import MeshwrightError
+from ...units import first_of
 
 NAMED = 3  # tensors that a message names
 _WITHOUT = re.compile(r"going on without rank (\d+)$")
@@ -19,8 +20,7 @@ class CorruptionRestart(CorruptionError):
 
 def first_names(tensors: Sequence[str]) -> str:
     """Return the first few names of tensors, and how many more there are."""
-    more = f" and {len(tensors) - NAMED} more" if len(tensors) > NAMED else ""
-    return ", ".join(tensors[:NAMED]) + more
+    return first_of(tensors, NAMED)
 
 
 def corruption(text: str, on_corruption: str, culprit: int | None) -> CorruptionError:
