@@ -159,7 +159,7 @@ def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def consecutive(numbers: Iterable[int]) -> list[list[int]]:
-    """Return numbers in ascending order, those that follow one another together: [[0, 1, 2], [5]]."""
+    """Return numbers in ascending order, consecutive ones together: [[0, 1, 2], [5]]."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][-1] + 1:
