@@ -152,7 +152,7 @@ def counted(number: float | None, noun: str, plural: str = "") -> str:
     return f"{shown} {noun if number == 1 else several}"
 
 
-def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
+def first_few(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """Print up to `most` names, and how many more there are: "a, b and 3 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return separator.join(names[:most]) + more

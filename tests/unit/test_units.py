@@ -68,7 +68,7 @@ def test_a_time_that_rounds_to_a_thousand_of_a_unit_is_one_of_the_next(time_s, t
     ("names", "text"), [(["a"], "a"), (["a", "b"], "a; b"), (["a", "b", "c", "d"], "a; b and 2 more"), ([], "")]
 )
 def test_names_beyond_the_first_are_counted(names, text):
-    assert units.first_of(names, 2, "; ") == text
+    assert units.first_few(names, 2, "; ") == text
 
 
 def test_numbers_that_follow_one_another_stand_together():

@@ -9,7 +9,7 @@ from ..layout import Plan
 from ..machine_load import Load, others_share
 from ..train.job.config import JobConfig
 from ..train.run.run_folder import RunFolder
-from ..units import counted, first_of, format_bytes, format_time
+from ..units import counted, first_few, format_bytes, format_time
 from ..workload.transformer import describe_workload
 from .document import Section, section, table
 from .layout_words import layout_in_words
@@ -85,7 +85,7 @@ def _machines(cluster: Cluster, hosts: Mapping[int, str]) -> str:
         for host in cluster.hosts
     }
     devices = [f"{len(gpus)} x {gpus[0].model}"] if gpus else []
-    return f"{first_of(names, MAX_HOSTS)}: {'; '.join([*sorted(kinds), *devices])}"
+    return f"{first_few(names, MAX_HOSTS)}: {'; '.join([*sorted(kinds), *devices])}"
 
 
 def _processors(loads: Sequence[Load]) -> str:

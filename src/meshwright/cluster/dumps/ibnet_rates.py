@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
-from ...units import counted, first_of
+from ...units import counted, first_few
 
 # [10]    "S-0002c90300fc0010"[1]         # "leaf3" lid 3 4xSDR; of an adapter [1](GUID) "S-..."[6] # lid ... 4xSDR
 _LINK = re.compile(
@@ -115,7 +115,7 @@ class FabricRates:
             return []
         return [
             "links to other switches carry less than those to adapters, so that nodes share them on the way to nodes "
-            f"elsewhere: {first_of(thin, _SHOWN)}"
+            f"elsewhere: {first_few(thin, _SHOWN)}"
         ]
 
 
@@ -128,4 +128,4 @@ def _said(shown: Sequence[str], what: str) -> list[str]:
     if not shown:
         return []
     verb = "runs" if len(shown) == 1 else "run"
-    return [f"{counted(len(shown), 'link')} {verb} {what}: {first_of(shown, _SHOWN, '; ')}"]
+    return [f"{counted(len(shown), 'link')} {verb} {what}: {first_few(shown, _SHOWN, '; ')}"]

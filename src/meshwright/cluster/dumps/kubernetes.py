@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...errors import InputError
-from ...units import counted, first_of
+from ...units import counted, first_few
 from ..graph import Cluster, Placement
 from .kubernetes_yaml import holds_nodes, labelled_nodes
 from .places import from_places, missing_pages
@@ -111,7 +111,7 @@ def _unready(nodes: Sequence[tuple[str, str]]) -> list[str]:
     """Return the nodes that take no work now, by their status."""
     out = [f"{name} ({status})" for name, status in nodes if status != "Ready"]
     verb = "takes" if len(out) == 1 else "take"
-    return [f"{len(out)} of {len(nodes)} nodes {verb} no work now: {first_of(out, SHOWN_OUT)}"] if out else []
+    return [f"{len(out)} of {len(nodes)} nodes {verb} no work now: {first_few(out, SHOWN_OUT)}"] if out else []
 
 
 def _placed(nodes: Sequence[tuple[str, dict[str, str]]], where: str) -> Cluster:

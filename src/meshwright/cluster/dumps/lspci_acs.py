@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from ...units import first_of
+from ...units import first_few
 
 # the flags that are set (ACSCtl); ACSCap lists the flags that a port could set
 ACS = re.compile(r"^\s+ACSCtl:\s*(\S.*?)\s*$")
@@ -26,7 +26,7 @@ def redirected(devices: Sequence[tuple[str, bool, Sequence[tuple[str, str]]]]) -
                 below.setdefault(place, []).append(name)
     if not below:
         return []
-    shown = first_of([f"{place} (above {', '.join(names)})" for place, names in below.items()], _SHOWN)
+    shown = first_few([f"{place} (above {', '.join(names)})" for place, names in below.items()], _SHOWN)
     return [
         f"ACS redirects peer traffic at {shown}: what goes between GPUs, or between a GPU and its "
         "NIC, goes up to the root complex and its IOMMU, so that GPUDirect falls far below the rates shown; turn ACS "

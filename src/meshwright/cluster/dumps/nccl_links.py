@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...hardware import Catalogue
-from ...units import first_of
+from ...units import first_few
 from ..graph import Link
 from .xml import Element, whole_number
 
@@ -116,9 +116,9 @@ def without_gpudirect(nics: Sequence[tuple[str, bool]]) -> list[str]:
     others = [name for name, reaches in nics if reaches]
     if not lost:
         return []
-    beside = f", {first_of(others, _SHOWN)} {'has' if len(others) == 1 else 'have'} it" if others else ""
+    beside = f", {first_few(others, _SHOWN)} {'has' if len(others) == 1 else 'have'} it" if others else ""
     return [
-        f'{first_of(lost, _SHOWN)}: no GPUDirect RDMA (gdr="0" in the file){beside}: what {_IT[len(lost) > 1]} '
+        f'{first_few(lost, _SHOWN)}: no GPUDirect RDMA (gdr="0" in the file){beside}: what {_IT[len(lost) > 1]} '
         "through host memory; nvidia-peermem or dma-buf is missing, or the NIC is used through sockets"
     ]
 

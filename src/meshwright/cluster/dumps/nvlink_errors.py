@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from ...units import counted, first_of
+from ...units import counted, first_few
 
 # "Link 5: Replay Errors: 84213"; since Blackwell of more kinds, which may end in "events"
 COUNTER = re.compile(
@@ -63,7 +63,7 @@ def _listed(links: Mapping[tuple[int, int], Mapping[str, int]]) -> str:
     """Return links with their counters in words, those with the most errors first."""
     worst = sorted(links.items(), key=lambda item: -sum(item[1].values()))
     shown = [f"GPU{gpu} link {link} ({_kinds(kinds)})" for (gpu, link), kinds in worst]
-    return first_of(shown, _SHOWN, "; ")
+    return first_few(shown, _SHOWN, "; ")
 
 
 def _kinds(kinds: Mapping[str, int]) -> str:

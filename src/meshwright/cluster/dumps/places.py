@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ...errors import InputError
-from ...units import first_of
+from ...units import first_few
 from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES
 
@@ -35,7 +35,7 @@ def said_types(types: Sequence[str]) -> tuple[str, ...]:
     often = Counter(name for name in types if name)
     if not often:
         return ()
-    shown = first_of([f"{name} ({count})" for name, count in often.most_common()], _SHOWN)
+    shown = first_few([f"{name} ({count})" for name, count in often.most_common()], _SHOWN)
     first = next(iter(often))
     return (f"by their types the nodes are {shown}: `meshwright topo --catalogue {first}` has what one holds",)
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...errors import InputError
-from ...units import counted, first_of
+from ...units import counted, first_few
 from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES, expand_hosts
 from .yaml import parse_yaml
@@ -228,7 +228,7 @@ def _placed(tree: _Tree, where: str) -> Cluster:
     tree.join_blocks()
     warnings = []
     if tree.doubles:
-        warnings.append(f"the first place of each is used: {first_of(tree.doubles, SHOWN_DOUBLES, '; ')}")
+        warnings.append(f"the first place of each is used: {first_few(tree.doubles, SHOWN_DOUBLES, '; ')}")
     if tree.leaf and tree.block:
         blocks = len(set(tree.block.values()))
         warnings.append(

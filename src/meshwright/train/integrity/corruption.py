@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import MeshwrightError
-from ...units import first_of
+from ...units import first_few
 
 NAMED = 3  # tensors that a message names
 _WITHOUT = re.compile(r"going on without rank (\d+)$")
@@ -20,7 +20,7 @@ class CorruptionRestart(CorruptionError):
 
 def first_names(tensors: Sequence[str]) -> str:
     """Return the first few names of tensors, and how many more there are."""
-    return first_of(tensors, NAMED)
+    return first_few(tensors, NAMED)
 
 
 def corruption(text: str, on_corruption: str, culprit: int | None) -> CorruptionError:
