@@ -65,7 +65,7 @@ def job_of(question: JobQuestion) -> "Job":
         mtp_layers=question.mtp_layers,
     )
     job = read_job(question.files, added)
-    if "--gpus" in job.asked and gpus_per_node is None and (of_node := gpus_of_node(question.cluster)):
+    if "--gpus" in job.asked and (of_node := gpus_of_node(question.cluster)):
         job = read_job(question.files, replace(added, gpus_per_node=of_node))
     if "--gpus" in job.asked and (counted_there := gpus_of_cluster(question.cluster)):
         job = read_job(question.files, replace(added, gpus=counted_there))

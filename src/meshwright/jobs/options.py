@@ -20,5 +20,6 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     weights: str | None = None
     loss: str | None = None
     mtp_layers: int | None = None  # modules that predict further tokens, trained
+    gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
     own: OwnModel | None = None  # the config.json of a model among the files
     folder: str = ""  # of the job's first file, from which its paths start
