@@ -34,12 +34,18 @@ def write(draw: Callable[[list[dict[str, Any]]], list[Path]]) -> None:
     ]
     for document in makes:
         lines += ["", *_section(document)]
-    last = makes[0]["machine"]["make"]
-    lines += ["", f"## Time over size: {last}", "", *ranks_not_measured(makes, last)]
-    for picture in draw([row for row in makes[0]["rows"] if row["buffers"] == "warm"]):
+    drawn = most_ranks(makes)
+    make = drawn["machine"]["make"]
+    lines += ["", f"## Time over size: {make}", "", *ranks_not_measured(makes, make)]
+    for picture in draw([row for row in drawn["rows"] if row["buffers"] == "warm"]):
         _, collective, ranks = picture.stem.split("-")
         lines.append(f"![time over size of {collective} on {ranks} ranks](../images/{picture.name})")
     PAGE.write_text("\n".join(lines) + "\n")
+
+
+def most_ranks(makes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the make that was measured with most numbers of ranks, warm; of equals the first, which is the newest."""
+    return max(makes, key=lambda one: len({row["ranks"] for row in one["rows"] if row["buffers"] == "warm"}))
 
 
 def ranks_not_measured(makes: Sequence[Mapping[str, Any]], make: str) -> list[str]:
