@@ -13,8 +13,8 @@ def gpus_of_cluster(name: str | None) -> int | None:
 
 
 def gpus_of_node(name: str | None) -> int | None:
-    """Return the GPUs of a node of a type of the catalogue; None for a cluster of another kind."""
+    """Return the GPUs that drivers list of a node type, by any of its names; None for a cluster of another kind."""
     from ..hardware import load_catalogue
 
-    node = load_catalogue().nodes.get(name or "")
-    return None if node is None else int(node.gpus.value)
+    catalogue = load_catalogue()
+    return round(catalogue.listed_node(name).gpus.number) if name and catalogue.is_node(name) else None
