@@ -190,6 +190,7 @@ SMALLEST = {
     "many": "--ranks 4 --launches 1 --calls 1",
     "memory_rows": "",
     "opening": "1",
+    "pace": "--minutes 0.05",
     "planner": "--model llama3-8b --gpus 16 --global-batch 32 --rounds 1",
     "planner_choice": "--nic 1Gbps --layouts tp=8,mbs=16 --rounds 1 --steps 1 --operator-seconds 1",
     "recording": "--steps 10",
