@@ -32,6 +32,7 @@ HELPERS = {
     "published_jobs",
     "result",
     "sleeping",
+    "step_kinds",
     "speed_page",
     "validation_page",
 }

@@ -9,30 +9,23 @@ Options: --ranks 2 4, --hidden 256 768, --only ddp fsdp2 1f1b, --launches N, --r
 """
 
 import argparse
-import os
 import statistics
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed import fake_pg  # noqa: F401  (registers the backend "fake")
 
 import meshwright  # noqa: F401  (registers the backend)
 from benchmarks.contestants import race_steps
 from benchmarks.result import Result
+from benchmarks.step_kinds import BLOCKS, KINDS, MICRO_BATCHES, ROWS
 from meshwright.bench.ranks.pool import RankPool
 from meshwright.bench.ranks.process import prepare_process
 
-BLOCKS, ROWS, MICRO_BATCHES = 8, 128, 8
 PATIENCE_S = 1200.0  # of one launch
 WARM_STEPS = 3  # DDP rearranges its buckets after the first
-KINDS = ("ddp", "fsdp2", "1f1b")
 CONTESTANTS = ("meshwright", "gloo", "nothing")
 
 
@@ -83,82 +76,9 @@ def rank_steps(rank: int, world_size: int, store: dist.Store, kind: str, hidden:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
     ours = dist.new_group(backend="meshwright")
     groups = {"meshwright": ours, "gloo": dist.group.WORLD, "nothing": dist.new_group(backend="fake")}
-    make = {"ddp": _ddp, "fsdp2": _fsdp2, "1f1b": _pipeline}[kind]
     torch.manual_seed(0)
-    steps = {name: make(hidden, groups[name]) for name in CONTESTANTS}
+    steps: dict[str, Callable[[], object]] = {name: KINDS[kind](hidden, groups[name]) for name in CONTESTANTS}
     medians = race_steps(steps, rounds, ours, WARM_STEPS)
     dist.barrier(group=ours)
     dist.destroy_process_group()
     return medians
-
-
-def _blocks(hidden: int, count: int) -> Any:
-    return nn.Sequential(
-        *(nn.Sequential(nn.Linear(hidden, 4 * hidden), nn.GELU(), nn.Linear(4 * hidden, hidden)) for _ in range(count))
-    )
-
-
-def _step(model: Any, hidden: int) -> Callable[[], None]:
-    """Return a step of a model that communicates by itself."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    data = torch.randn(ROWS, hidden)
-
-    def step() -> None:
-        model(data).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def _ddp(hidden: int, group: Any) -> Callable[[], None]:
-    def leave(_, bucket):  # without annotations, which DDP would check
-        future: Any = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    model = DistributedDataParallel(_blocks(hidden, BLOCKS), process_group=group)
-    if dist.get_backend(group) == "fake":  # whose futures hold nothing, which DDP's reducer does not take
-        model.register_comm_hook(None, leave)
-    return _step(model, hidden)
-
-
-def _fsdp2(hidden: int, group: Any) -> Callable[[], None]:
-    mesh = DeviceMesh.from_group(group, "cpu")
-    model = _blocks(hidden, BLOCKS)
-    for block in model:
-        fully_shard(block, mesh=mesh)
-    return _step(fully_shard(model, mesh=mesh), hidden)
-
-
-def _pipeline(hidden: int, group: Any) -> Callable[[], None]:
-    stages, index = group.size(), group.rank()
-    part = _blocks(hidden, BLOCKS // stages)
-    optimizer = torch.optim.AdamW(part.parameters(), lr=1e-3)
-    data = torch.randn(ROWS, hidden)
-    if dist.get_backend(group) == "fake":
-        idle = stages - 1 if stages <= len(os.sched_getaffinity(0)) else 0
-        return _part_alone(part, optimizer, data, first=index == 0, idle=idle)
-    stage = PipelineStage(part, index, stages, torch.device("cpu"), group=group)
-    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=lambda output, target: (output - target).square().mean())
-
-    def step() -> None:
-        inputs = (data,) if index == 0 else ()
-        schedule.step(*inputs, target=data if index == stages - 1 else None)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def _part_alone(part: Any, optimizer: Any, data: Any, first: bool, idle: int) -> Callable[[], None]:
-    """Return the step of one stage that has its inputs and gradients at hand, and computes while others would wait."""
-    micro_batches = data.chunk(MICRO_BATCHES)
-
-    def step() -> None:
-        for rows in (*micro_batches, *micro_batches[:idle]):
-            part(rows.detach().requires_grad_(not first)).backward(rows)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
