@@ -24,6 +24,7 @@ HELPERS = {
     "calibration",
     "contestants",
     "makes",
+    "mpi_hosts",
     "mpis",
     "pages",
     "planner_bars",

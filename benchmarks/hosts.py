@@ -1,10 +1,11 @@
 """Collectives between hosts in a cluster in a box: 2 hosts, each behind one NIC, of 1 Gb/s or without a limit.
 
-Gloo, this backend, and (all-reduce) this backend with bf16 on the wire are in the same processes and take turns.
+Gloo, this backend, (all-reduce) this backend with bf16 on the wire and, with --mpi, MPICH over TCP are in the same
+processes and take turns.
 `limit` is what the bytes take that must cross the NIC at least: where the NIC has a rate, by that rate; where it has
 none, as measured in the same turns of `plain`: each rank and its partner on the other host send each other their part
 of these bytes over one TCP connection, and do nothing else.
-Options: --nic 1Gbps|unlimited, --ranks-per-node N, --only all_reduce all_to_all, --sizes 25MiB ..., --rounds N.
+Options: --nic 1Gbps|unlimited, --ranks-per-node N, --only all_reduce all_to_all, --sizes 25MiB ..., --rounds N, --mpi.
 """
 
 import argparse
@@ -17,7 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.algorithms import emulated
-from benchmarks.contestants import MI, race, torch_call
+from benchmarks.contestants import MI, mpi_call, race, torch_call
+from benchmarks.mpi_hosts import emulated_by_mpi, join_by_mpi
 from benchmarks.result import Result
 from meshwright.units import format_bytes, parse_bytes, parse_rate
 
@@ -37,10 +39,12 @@ def run(arguments: list[str]) -> Result:
     parser.add_argument("--only", nargs="+", choices=COLLECTIVES, default=["all_reduce"])
     parser.add_argument("--sizes", type=parse_bytes, nargs="+", default=[25 * MI])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--mpi", action="store_true")
     options = parser.parse_args(arguments)
     nic = None if options.nic == UNLIMITED else options.nic
     told = [options.only, options.sizes, options.rounds, nic is None]
-    measured = emulated("benchmarks.hosts", HOSTS, nic, told, ranks_per_node=options.ranks_per_node)
+    launch = emulated_by_mpi if options.mpi else emulated
+    measured = launch("benchmarks.hosts", HOSTS, nic, told, ranks_per_node=options.ranks_per_node)
     rows = []
     for name, size, times_s in measured:
         crossing = crossing_bytes(name, size, options.ranks_per_node)
@@ -78,6 +82,7 @@ def work(names: list[str], sizes: list[int], rounds: int, plain: bool) -> None:
     from meshwright.backend.group.options import GroupOptions
 
     torch.set_num_threads(1)
+    comm = join_by_mpi()
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     groups: dict[str, Any] = {"gloo": dist.group.WORLD, "meshwright": dist.new_group(backend="meshwright")}
@@ -89,6 +94,8 @@ def work(names: list[str], sizes: list[int], rounds: int, plain: bool) -> None:
             contestants = {kind: torch_call(name, size, ranks, group) for kind, group in groups.items()}
             if name == "all_reduce":
                 contestants[WIRE] = torch_call(name, size, ranks, narrow)
+            if comm is not None:
+                contestants["mpich"] = mpi_call(name, size, ranks, comm)
             if partner is not None:
                 part = int(crossing_bytes(name, size, ranks // HOSTS)) // (ranks // HOSTS)
                 contestants["plain"] = _both_ways(partner, part)
