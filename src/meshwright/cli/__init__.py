@@ -4,9 +4,9 @@
   `validate`, `simulate`, `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`,
   `collectives` (with `collectives_nccl`, `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
 - options that several take: `options`, `precision`, `stacks`, `job`, `named_cluster`, `cluster_gpus`,
-  `calibration`
+  `named_model`, `calibration`
 - common to all: `help_format` (help), `meant` (options of other tools), `prose` (sentences), `values` (the tab
-  key), `amounts` (numbers with units), `bounds` (of numbers), `streams`
+  key), `amounts` (numbers with units), `bounds` (of numbers), `streams`, `unproved` (notes on schedules)
 """
 
 import errno

@@ -34,6 +34,7 @@ from .collectives_trips import round_trips
 from .help_format import Brief, Listing
 from .named_cluster import named_cluster, unjoined_notes, unknown_latencies
 from .prose import say
+from .unproved import note_unproved
 
 F = TypeVar("F", bound=Callable[..., Any])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -112,7 +113,7 @@ def list_(collective: str | None, as_json: bool) -> int:
 @JSON
 def show(as_json: bool, **source: Any) -> int:
     """Print a schedule, round by round, and what it costs in itself."""
-    schedule = _schedule(**source)
+    schedule = _noted(**source)
     if as_json:
         click.echo(to_json(schedule))
         return 0
@@ -199,7 +200,7 @@ def price_(
     if curve:
         raise InputError("--curve: of which library? expected --like nccl or rccl beside it")
     if any(source[key] for key in ("name", "xml", "file")):
-        schedules = [_schedule(**source)]
+        schedules = [_noted(**source)]
     else:
         kind = source["collective"] or "all_reduce"
         keys = {"root": source["root"] or 0, "target": source["target"], "ranks_per_node": source["ranks_per_node"]}
@@ -237,7 +238,7 @@ def _price_lines(prices: Sequence[CollectivePrice]) -> str:
 @JSON
 def draw(svg: Path | None, as_json: bool, **source: Any) -> int:
     """Draw a schedule: rounds by ranks, in the terminal or as SVG."""
-    schedule = _schedule(**source)
+    schedule = _noted(**source)
     if svg is not None:
         _write(svg, draw_svg(schedule))
     if as_json:
@@ -305,6 +306,14 @@ def _say_of_file(path: Path) -> None:
             f"note: where a chunk fills a buffer (large sizes) it needs {needs}, and a connection holds "
             f"{HELD[algo.protocol]} with {algo.protocol}: it would wait for ever"
         )
+
+
+def _noted(**source: Any) -> Schedule:
+    """Return the schedule that options name; one of the user's own that is not proved is said to be so."""
+    schedule = _schedule(**source)
+    if source["xml"] or source["file"] or ".py:" in (source["name"] or ""):
+        note_unproved(schedule)
+    return schedule
 
 
 def _schedule(

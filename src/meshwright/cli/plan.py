@@ -15,6 +15,7 @@ from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import ADAMWS, check_emit, check_engine, emit, plan_job, runnable_on
 from .named_cluster import with_machine_meant
+from .named_model import named_model
 from .options import PlanOptions
 from .plan_envelope import all_tokens, arithmetic
 from .plan_here import names_this_machine, plan_here
@@ -113,7 +114,6 @@ def command(**typed: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
     from ..hardware import load_catalogue
     from ..report.consoles import console
-    from ..workload.models import load_model
 
     given = PlanOptions(**typed)
     check_emit(given)
@@ -133,7 +133,7 @@ def command(**typed: Any) -> int:
     if given.job:
         return plan_job(given, catalogue, shown)
     if given.model_name is not None:
-        model = load_model(given.model_name, allow_unknown=given.allow_unknown).training(given.mtp_layers or 0)
+        model = named_model(given.model_name, allow_unknown=given.allow_unknown).training(given.mtp_layers or 0)
         if given.mfu is None:
             with notes_held():
                 return _plan(given, model, catalogue, shown)
@@ -196,10 +196,9 @@ def _unknown(given: PlanOptions) -> list[str]:
     """Return what is wrong with the model and the cluster that a question names, which may be misspelt both."""
     from ..hardware import load_catalogue
     from ..plan.clusters.machines import cluster_by_name
-    from ..workload.models import load_model
 
     readers: list[tuple[str | None, Callable[[str], object]]] = [
-        (given.model_name, lambda name: load_model(name, allow_unknown=given.allow_unknown)),
+        (given.model_name, lambda name: named_model(name, allow_unknown=given.allow_unknown)),
         (given.cluster, lambda name: cluster_by_name(load_catalogue(*given.hardware), name, fabric=given.fabric)),
     ]
     found = []

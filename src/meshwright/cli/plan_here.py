@@ -7,6 +7,7 @@ import msgspec
 
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct, writing
+from .named_model import named_model
 from .options import PlanOptions
 from .prose import say
 
@@ -43,12 +44,11 @@ def plan_here(given: PlanOptions, console: "Console") -> int:
     from ..report.terminal import show_plan
     from ..train.planned import job_here
     from ..train.prepare import prepare
-    from ..workload.models import load_model
 
     _check(given)
     assert given.model_name is not None
     assert given.global_batch is not None
-    model = load_model(given.model_name, allow_unknown=given.allow_unknown)
+    model = named_model(given.model_name, allow_unknown=given.allow_unknown)
     seq_len = given.seq_len or model.seq_len
     if seq_len is None:
         raise InputError(f"--seq-len: expected the tokens of a sequence; {model.seq_len_from or 'the model has none'}")

@@ -26,11 +26,13 @@ from ..units import (
 from .amounts import PART, CollectiveName
 from .help_format import Brief
 from .named_cluster import named_cluster, unjoined_notes, with_machine_meant
+from .named_model import named_model
 from .options import JobQuestion, SimulateOptions
 from .plan_output import optional
 from .precision import precision_option
 from .prose import notes_held, say, tell_held
 from .stacks import default_of, stack_option, tell_stated, warn_of_stack
+from .unproved import note_unproved
 
 if TYPE_CHECKING:
     from ..layout import Layout
@@ -184,7 +186,6 @@ def _step(options: SimulateOptions) -> int:
     from ..plan.layouts.releases import recipe_of
     from ..plan.layouts.stated import stated
     from ..workload.architecture import Architecture
-    from ..workload.models import load_model
 
     batch, seq_len, layout = options.global_batch, options.seq_len, None
     if options.plan_file is not None:
@@ -196,7 +197,7 @@ def _step(options: SimulateOptions) -> int:
         layout = Layout.parse(options.layout, world_size=options.gpus)
     if options.model is None:
         raise InputError("--model: expected a model of the catalogue or a config.json")
-    model = load_model(options.model)
+    model = named_model(options.model)
     told = () if options.as_json else model.length_assumed(seq_len)  # an object is the same either way
     seq_len = seq_len or model.seq_len
     _check_given(options, model, layout, batch, seq_len)
@@ -371,7 +372,10 @@ def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
         if counts is None:
             return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options.root or 0)
         schedule = build_schedule(collective, name, ranks, root=options.root or 0, ranks_per_node=per_node)
-    return traffic_of(uneven_all_to_all(schedule, read_counts(counts)) if counts is not None else schedule)
+    schedule = uneven_all_to_all(schedule, read_counts(counts)) if counts is not None else schedule
+    if options.file is not None or ".py:" in (name or ""):
+        note_unproved(schedule)
+    return traffic_of(schedule)
 
 
 def _disturbance(options: SimulateOptions) -> "Disturbance":

@@ -200,6 +200,8 @@ def with_sizes(name: str, config: Mapping[str, Any], where: str) -> tuple[Archit
         if value != getattr(published, key)
     ]
     model = changed(published, {key: value for key, value in given.items() if key not in fixed}, where)
+    if published.positions == "learned" and (rows := config.get("max_position_embeddings")):
+        model = changed(model, {"max_position_embeddings": rows}, where)  # of the table
     if config.get("tie_word_embeddings") is False and model.tied:
         model = msgspec.structs.replace(model, tied=False)
     if published.kv_rank and config.get("multi_latent_attention") is False:

@@ -1,5 +1,6 @@
 """Topology: the directed links of a network with their rates, and the way of each message through them."""
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..collectives.pricing.network import Network, RankCosts, Route
-from ..errors import InputError, nearest
+from ..errors import InputError
 from .arrays import Floats, Ints, Lists, ints, starts
 
 NOWHERE = -1  # fills up the rows of a table of ways
@@ -184,7 +185,14 @@ def _directions(name: str) -> list[str]:
     return [way for a, b in halves for way in (f"{a}>{b}", f"{b}>{a}")]
 
 
+MOST_COMPARED = 5000  # names with one that is not there
+
+
 def _near(name: str, known: dict[str, int]) -> str:
-    """Return a hint that stays short on large networks."""
-    start = [other for other in known if other.split(">")[0] == name.split(">")[0].split("-")[0]]
-    return nearest(name.replace("-", ">"), (start or list(known))[:50])
+    """Return a hint that stays short on large networks: the links that are written most like a name."""
+    meant = name if ">" in name else name.replace("-", ">")
+    places = {end.partition("/")[0] for end in meant.split(">")}  # nodes, or what stands by itself
+    between = {link: {end.partition("/")[0] for end in link.split(">")} for link in known}
+    around = [link for link in known if between[link] == places] or [link for link in known if between[link] & places]
+    close = difflib.get_close_matches(meant, (around or [*known])[:MOST_COMPARED], n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else f"such as {', '.join([*known][:3])}"

@@ -305,3 +305,25 @@ def test_what_is_said_of_a_file_is_held_against_it(meshwright, tmp_path, form, w
 
     assert (code, meshwright("verify", form, path, "--root", 2)[0]) == (2, 0)
     assert message in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("price", "--bytes", "1MB", "--rate", "1GB/s", "--alpha", "1us"),
+        ("price", "--bytes", "1MB", "--rate", "1GB/s", "--alpha", "1us", "--json"),
+        ("draw",),
+        ("show",),
+    ],
+)
+def test_what_is_said_of_a_schedule_that_is_not_proved_says_so_beside_it(meshwright, tmp_path, words):
+    wrong, right = tmp_path / "wrong.txt", tmp_path / "right.txt"
+    wrong.write_text("all_reduce x ranks=2 chunks=1\n0: c0:0>+1\n")
+    right.write_text("all_reduce x ranks=2 chunks=1\n0: c0:0>+1 c0:1>+0\n")
+    command, *rest = words
+    code, out, err = meshwright(command, "--file", wrong, *rest)
+
+    assert code == 0
+    assert out
+    assert "note: not proved: all_reduce x on 2 ranks: rank 0 ends with chunk 0 without the contribution" in err
+    assert meshwright(command, "--file", right, *rest)[2] == ""

@@ -732,3 +732,23 @@ def test_what_no_run_can_have_is_refused_before_the_answer_begins(more, capsys):
 
     assert run_command(typed) == 2
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "engine"),
+    [
+        ("gpt.yaml", "trainer: {devices: 8}\nmodel: {micro_batch_size: 1, megatron_amp_O2: true}\n", "nemo"),
+        ("titan.toml", '[model]\nname = "llama3"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n', "torchtitan"),
+        ("ds.json", '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}', "DeepSpeed"),
+        ("run.sh", "torchrun pretrain_gpt.py --num-layers 2 --micro-batch-size 1", "megatron"),
+        ("other.yaml", "house: 1\n", ""),
+    ],
+)
+def test_an_engine_s_configuration_in_the_place_of_a_model_is_sent_to_job(capsys, tmp_path, name, text, engine):
+    (tmp_path / name).write_text(text)
+    words = ["--cluster", "dgx-h100", "--global-batch", "8", "--seq-len", "512"]
+
+    assert run_command(["plan", "--model", str(tmp_path / name), *words]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert (f"{engine}: --job {tmp_path / name} reads that" in told) if engine else ("--job" not in told)

@@ -177,3 +177,28 @@ def test_chips_that_no_such_library_serves_have_none_beside(capsys):
 def test_a_collective_without_an_algorithm_is_told_which_one_libraries_take(capsys):
     assert run_command(["simulate", "--collective", "all_reduce", *RING[-4:], "--cluster", "dgx-h100"]) == 2
     assert "NCCL's way is rings" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_proved_is_simulated_and_said_to_be_none_of_its_collective(capsys, tmp_path):
+    (tmp_path / "wrong.txt").write_text("all_gather x ranks=2 chunks=2\n0: c0:0>1\n")
+    words = ["--file", str(tmp_path / "wrong.txt"), "--bytes", "1MiB", "--cluster", "dgx-h100"]
+
+    assert run_command(["simulate", *words]) == 0
+    assert "note: not proved: all_gather x on 2 ranks: rank 0 ends with nothing in slot 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("link", "meant"),
+    [
+        ("node0/NIC9>fabric", "node0/NIC7>fabric"),
+        ("fabric>node1/NIC8", "fabric>node1/NIC"),
+        ("node1/NIC0>fabrik", "node1/NIC0>fabric"),
+        ("node0/GPU0-node0/NVSwitc", "node0/GPU0>node0/NVSwitch"),
+    ],
+)
+def test_a_link_that_is_not_there_is_answered_with_few_that_are_written_like_it(capsys, link, meant):
+    assert run_command([*RING, "--ranks", "16", "--cluster", "dgx-h100", "--slow", f"{link}=0.5"]) == 2
+    told = capsys.readouterr().err
+
+    assert f"did you mean {meant}" in told
+    assert len(told) < 250

@@ -154,3 +154,23 @@ def test_a_model_whose_path_hangs_on_a_variable_is_not_taken_from_beside_the_scr
     (tmp_path / "config.json").write_text(config())
 
     assert read_job([str(script)], JobOptions(gpus=8)).architecture is None
+
+
+@pytest.mark.parametrize("said", ["512", "${.encoder_seq_length}"])
+def test_a_table_of_positions_is_as_long_as_the_file_says_whatever_the_published_model_has(tmp_path, said):
+    text = f"""trainer: {{devices: 1, num_nodes: 1, precision: bf16}}
+model:
+  micro_batch_size: 1
+  global_batch_size: 8
+  tensor_model_parallel_size: 1
+  encoder_seq_length: 512
+  max_position_embeddings: {said}
+  num_layers: 12
+  hidden_size: 768
+  ffn_hidden_size: 3072
+  num_attention_heads: 12
+  tokenizer: {{type: GPT2BPETokenizer}}
+"""
+    found = job(tmp_path, {"gpt.yaml": text})
+
+    assert found.architecture.parameters == load_model("gpt2").architecture.parameters - 512 * 768

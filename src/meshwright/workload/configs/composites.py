@@ -100,6 +100,7 @@ COMPOSITES: dict[str, Composite] = {
     "kimi_k25": Composite("deepseek_v3", vision.kimi_k25, tied=True, beside=("projection_hidden_size",)),
     "kimi_vl": Composite("deepseek_v3", vision.kimi_vl),
     "internvl": Composite("qwen2", vision.internvl, tied=True, beside=("downsample_ratio",)),
+    "internvl_chat": Composite("internlm2", vision.internvl_chat, whose="text", beside=vision.INTERN_BESIDE),
     # of 2026
     "gemma4_unified": Composite(
         "gemma4_unified_text",

@@ -20,6 +20,7 @@ HEADS = (
     "ModelLM",
     "ChatGLMModel",
     "Blip2Model",
+    "InternVLChatModel",
 )
 
 

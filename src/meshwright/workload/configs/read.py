@@ -28,6 +28,7 @@ from .published import FORMS, by_todays_names, under_todays_type
 from .reader import ALIASES, ConfigReader, is_empty
 from .refused import (
     ENCODES,
+    OF_DRAFTS,
     OTHER_OUTPUT,
     UNKNOWN_OUTPUT,
     auto_map,
@@ -214,6 +215,8 @@ PLAIN_TYPES = ("llama", "mixtral", "qwen3_moe", "deepseek_v3")
 
 def _instead_of_kind(config: Mapping[str, Any]) -> str:
     """Return a hint for an unknown type: what its class puts out, where that is no text, or what its keys are."""
+    if is_draft(config["model_type"]) and "vision_config" not in config:
+        return OF_DRAFTS.format(first=config["model_type"])
     if told := of_parts(config, model_types()):
         return told
     given = config.get("architectures")
@@ -227,7 +230,10 @@ def _own_code(config: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     """Return that the class of a file is one of code beside its weights, whose name is that of no type."""
     named = str(auto_map(config).get("AutoModelForCausalLM") or "")
     plain = re.sub(f"(Model)?({'|'.join(HEADS)})$", "", named.rpartition(".")[2]).lower().replace("_", "")
-    known = {re.sub("[_-]|text$", "", name) for name in model_types()}
+    types = model_types()
+    if kind not in types:  # its text model alone is counted, which is said
+        return ()
+    known = {re.sub("[_-]|text$", "", name) for name in types}
     return (COUNTED_AS.format(named=named, kind=kind),) if plain and plain not in known else ()
 
 
@@ -383,7 +389,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     text = dict(config[inside]) if inside else {**rest, "model_type": composite.text}
     text_kind = text.get("model_type", composite.text)
     if not isinstance(text_kind, str) or text_kind not in RECIPES:
-        raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
+        raise InputError(f"{where}: {inside or 'text_config'}: model_type: {text_kind!r} is not known")
     text = dict(by_todays_names(text, text_kind))
     filled = [(key, value) for key, value in composite.sizes if key not in text]
     text |= dict(filled)

@@ -15,7 +15,7 @@ OTHER_OUTPUT = (
     "{first} has another output than a language model; expected a name that ends in "
     f"{', '.join((*HEADS, *OTHERS))}; plan --params takes a size"
 )
-DRAFTING = re.compile("(?i:eagle|medusa|draft|speculator|nextn)|MTP")  # classes as engines of inference call them
+DRAFTING = re.compile("(?i:eagle|medusa|draft|speculator|nextn|_mtp$)|MTP")  # as engines of inference call them
 OF_DRAFTS = (
     "{first} drafts tokens for another model (speculative decoding), and has weights beside its layers that are not "
     "counted; plan --params takes a size"
@@ -120,6 +120,8 @@ def instead_of_type(config: Mapping[str, Any]) -> str:
         return _of_adapter(config)
     if any(key.startswith(("speculators_", "medusa_")) for key in config):
         return "this is a draft for another model (speculative decoding), which is not counted; --params takes a size"
+    if header := _of_gguf(config):
+        return header
     if "weight_map" in config:
         return "this is an index of weights; take the config.json beside it"
     if "n_layers" in config and "dim" in config:
@@ -145,6 +147,32 @@ OF_PIPELINE = (
     "each folder beside it has (transformer or unet, text_encoder, vae); of these, models of text are counted; "
     "--params takes a size"
 )
+
+
+OF_GGUF = (
+    "this is the metadata of a GGUF file{named}, whose weights are stored for inference and which does not say whether "
+    "the output has weights of its own; give the config.json of the model that it was made from, or its name"
+)
+
+
+def _of_gguf(config: Mapping[str, Any]) -> str:
+    """Return that a file has the keys of a GGUF file's header, as its readers write them out; "" of others."""
+    inside = config.get("metadata")
+    for keys in (config, inside if isinstance(inside, Mapping) else {}):
+        if ARCHITECTURE in keys:
+            said = (_value(keys.get(key)) for key in ("general.name", ARCHITECTURE))
+            named = ", ".join(text for text in said if text)
+            return OF_GGUF.format(named=f" ({named})" if named else "")
+    return ""
+
+
+ARCHITECTURE = "general.architecture"
+
+
+def _value(said: object) -> str:
+    """Return the text of a key, which gguf-dump --json writes as an object with its type."""
+    value = said.get("value") if isinstance(said, Mapping) else said
+    return value if isinstance(value, str) else ""
 
 
 def _lists_classes(config: Mapping[str, Any]) -> bool:

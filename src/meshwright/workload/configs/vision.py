@@ -374,6 +374,19 @@ def internvl(c: ConfigReader, text: int) -> int:
     return tables + c.layers() * layer + 2 * merged + text * (merged + 1) + text * (text + 1)
 
 
+# what OpenGVLab's files call the same switches (OpenGVLab/InternVL2_5-2B: configuration_intern_vit.py)
+INTERN_VIT = {"qk_normalization": "use_qk_norm", "qkv_bias": "attention_bias"}
+INTERN_BESIDE = ("downsample_ratio", "select_layer", "use_thumbnail", "pad2square")
+
+
+def internvl_chat(c: ConfigReader, text: int) -> int:
+    """Return the encoder of InternVL as first published, and its projector (modeling_internvl_chat.py, mlp1)."""
+    if (kind := c.alone("model_type")) not in (None, "intern_vit_6b"):
+        raise ValueError(f"vision_config: model_type: expected intern_vit_6b, got {kind!r}")
+    c.skip(*INTERN_VIT, *INTERN_BESIDE[1:])
+    return internvl(c.changed({name: c.flag(key) for key, name in INTERN_VIT.items()}), text)
+
+
 def aya_vision(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder, a norm of patches that are joined, and a gated projection of them."""
     joined, inner = (

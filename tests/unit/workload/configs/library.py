@@ -38,7 +38,7 @@ STRANGERS = frozenset(
             "chatglm",
             "arctic",
         ),
-        *("phi3small", "kimi_vl", "phi4mm"),
+        *("phi3small", "kimi_vl", "phi4mm", "internvl_chat"),
         *("qwen", "aquila", "xverse", "internlm", "deepseek", "grok-1"),
         *("minicpm", "exaone", "openelm", "nemotron-nas", "mimo", "orion", "Dream", "hf_olmo", "llada"),
         *("jais", "molmo", "new", "gte"),
