@@ -18,7 +18,7 @@ from ..mesh import Axis, size
 from ..pipelines import schedule
 from ..units import format_bytes
 from ..workload.program import Comm, Pass, Stage, StepProgram, called_in
-from ..workload.stages import ROOT
+from ..workload.weight_traffic import ROOT
 from .pipeline.capture import CapturedModel
 from .spmd.tensor import Column, Parameters, RowParallel, Rule, Vocabulary
 

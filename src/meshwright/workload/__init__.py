@@ -4,5 +4,6 @@
   `recurrent_kinds`); `adapters`
 - our decoder: `transformer` (numbers), `functional` (torch), `float8`; as `graph` (the Workload) and `chain`
 - a step: `conventions` and `engines` (what stacks do, what engines can run) -> `split` (what is sent), `held` (what is
-  kept) -> `stages` -> `program`; `routing` of experts, `recomputed` modules, `holdings` of our own engine
+  kept) -> `weight_traffic` (of weights, when in a step) -> `stages` -> `program`; `routing` of experts, `recomputed`
+  modules, `holdings` of our own engine
 """

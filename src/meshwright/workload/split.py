@@ -25,7 +25,7 @@ import numpy as np
 
 from ..mesh import Axis
 from .conventions import SINGLE_BYTES, Conventions
-from .program import Comm, Number
+from .program import Comm, Flag, Number
 
 COUNT_BYTES = 8  # the number of rows for one expert, the number of one expert
 
@@ -248,6 +248,14 @@ def host_traffic(
         leave_once=comm("to_host", c.host_gradient_bytes, c.trained, 0, states * (1 - beside)),
         back=comm("to_device", c.host_weight_bytes, c.trained, 0, states),
     )
+
+
+def adds_on_host(leave: Comm, c: Conventions, *, offload: Number, micro_batches: Number) -> Flag:
+    """Return whether a host adds up gradients that `leave` in each micro-batch, so that backward waits for copies.
+
+    So FSDP2 does: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce.
+    """
+    return (offload == 2) & (c.shares_single > 0) & (micro_batches > 1) & (leave.calls > 0)
 
 
 def expert_traffic(

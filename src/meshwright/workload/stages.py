@@ -1,7 +1,7 @@
 """The program of a step of one layout: what `split` says of a layer, put together stage by stage of a pipeline."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -11,24 +11,12 @@ from ..pipelines import schedule
 from .conventions import SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Workload
 from .holdings import held_by
-from .program import Comm, Number, Pass, Stage, StepProgram, Unit
-from .split import (
-    HostTraffic,
-    LayerTraffic,
-    Sharding,
-    Sizes,
-    context_exchange,
-    expert_exchange,
-    expert_traffic,
-    host_traffic,
-    sharding,
-    stage_message,
-    tensor_exchange,
-)
+from .program import Comm, Number, Stage, StepProgram, Unit
+from .split import LayerTraffic, Sizes, context_exchange, expert_exchange, stage_message, tensor_exchange
+from .weight_traffic import WeightTraffic, called, has_matrix_twice, outside_of_layers
 
 NORM_BYTES = 8  # the sum of squares of a gradient
 LOSS_VALUES = 3  # single ones of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
-ROOT = "root"
 ENDS = frozenset({"embedding", "output"})  # units outside of the stack of layers
 
 
@@ -48,21 +36,21 @@ def step_program(
     message = int(stage_message(_sizes(workload, layout).residual, layout, c))
     stages = []
     for number, rank in enumerate(holders):
-        gradients: tuple[Comm, ...] = ()
+        buckets: list[WeightTraffic] = []
         sums: tuple[Comm, ...] = ()
         returning: tuple[Comm, ...] = ()
         if number == holders.index(rank):  # the stage of the rank whose backward ends last
             own = [n for stage, holder in enumerate(holders) if holder == rank for n in _span(bounds, stage)]
-            gradients = _buckets(workload, layout, own, bucket_bytes, c)
+            buckets = _buckets(workload, layout, own, bucket_bytes, c)
             leaving, returning = _crossing(workload, layout, own, c)
             sums = _sums(workload, layout, own, c) + leaving
         stages.append(
             Stage(
-                units=rooted([chain[n] for n in _span(bounds, number)]),
+                units=_rooted(workload, layout, chain, _span(bounds, number), c),
                 output_bytes=message if number + 1 < len(holders) else 0,
-                gradients=gradients,
+                gradients=tuple(comm for bucket in buckets for comm in bucket.bucket),
                 sums=sums,
-                parameters=returning + (tuple(map(_spread, gradients)) if layout.zero == 1 else ()),
+                parameters=returning + tuple(comm for bucket in buckets for comm in bucket.updated),
             )
         )
     return StepProgram(
@@ -86,56 +74,44 @@ def sent_by_unit(workload: Workload, layout: Layout) -> list[Unit]:
     found, c = [], engine(workload.precision)
     for layer in workload.layers:
         exchange = layer_exchange(workload, layout, layer, c)
-        held = layer.parameters
-        if layer is workload.layers[-1] and is_tied(workload) and layout.pp > 1 and holds_copy(layout):
-            held += workload.layers[0].parameters
-        weights = _sharded(layer, layout, held, c, staying=held if stays_whole(workload, layer, c) else 0)
-        backward = exchange.again + exchange.backward if layout.recompute != "none" else exchange.backward
+        routed = layer.expert_parameters if layout.ep > 1 else 0
+        held = _held(workload, layout, layer)
+        staying = held if stays_whole(workload, layer, c) else 0
+        weights = WeightTraffic.of(layout, c, held - routed, routed, staying=staying).unit()
+        again = exchange.again if layout.recompute != "none" else ()
+        backward = called(again + exchange.backward)
         unit = Unit(
             name=layer.name,
-            forward=Pass(
-                comms=called(exchange.forward),
-                ahead=called(comm for one, host in weights for comm in (host.fetch, one.gather)),
-            ),
-            backward=Pass(
-                comms=called(backward),
-                ahead=called(comm for one, host in weights for comm in (host.again, one.again)),
-                behind=called(comm for one, host in weights for comm in (one.scatter, one.copies, host.leave)),
-            ),
+            forward=msgspec.structs.replace(weights.forward, comms=called(exchange.forward)),
+            backward=msgspec.structs.replace(weights.backward, comms=backward),
         )
         found += [unit] * layer.count
     return found
 
 
-def rooted(chain: Sequence[Unit]) -> tuple[Unit, ...]:
-    """Return units of which those outside of the stack of layers have their weights in one piece, the first unit.
-
-    FSDP2 gathers them at the beginning of forward and scatters their gradients at the end of backward.
-    """
-    outside = [unit for unit in chain if unit.forward.ahead and _is_end(unit)]
-    if not outside:
-        return tuple(chain)
-    root = Unit(
-        name=ROOT,
-        forward=Pass(ahead=_added(unit.forward.ahead for unit in outside)),
-        backward=Pass(behind=_added(unit.backward.behind for unit in outside)),
-    )
-    return (root, *(_without_weights(unit) if _is_end(unit) else unit for unit in chain))
+def _held(workload: Workload, layout: Layout, layer: Layer) -> int:
+    """Return the parameters of a unit of the chain, of the output with its copy of a tied matrix."""
+    is_output = layer is workload.layers[-1]
+    copied = is_output and has_matrix_twice(layout, tied=is_tied(workload))
+    return layer.parameters + (workload.layers[0].parameters if copied else 0)
 
 
-def _is_end(unit: Unit) -> bool:
-    return unit.name in ENDS
+def _rooted(workload: Workload, layout: Layout, chain: Sequence[Unit], span: range, c: Conventions) -> tuple[Unit, ...]:
+    """Return the units of a stage, of which those outside of the layers have their weights in units of their own."""
+    ends = {0: workload.layers[0], len(chain) - 1: workload.layers[-1]}
+    mine = [ends[number] for number in span if number in ends]
+    held = sum(_held(workload, layout, layer) for layer in mine)
+    staying = sum(_held(workload, layout, layer) for layer in mine if stays_whole(workload, layer, c))
+    before, behind = outside_of_layers(layout, c, held, staying)
+    if not before:
+        return tuple(chain[number] for number in span)
+    between = (_without_weights(chain[number]) if number in ends else chain[number] for number in span)
+    return (*before, *between, *behind)
 
 
 def _without_weights(unit: Unit) -> Unit:
-    forward, backward = (msgspec.structs.replace(one, ahead=(), behind=()) for one in (unit.forward, unit.backward))
+    forward, backward = (msgspec.structs.replace(one, ahead=(), behind=()) for one in unit.both)
     return msgspec.structs.replace(unit, forward=forward, backward=backward)
-
-
-def _added(several: Iterable[tuple[Comm, ...]]) -> tuple[Comm, ...]:
-    """Return collectives of several units as one each."""
-    columns = list(zip(*several, strict=True))
-    return tuple(msgspec.structs.replace(c[0], bytes=sum(comm.bytes for comm in c)) for c in columns)
 
 
 def layer_exchange(workload: Workload, layout: Layout, layer: Layer, c: Conventions) -> LayerTraffic:
@@ -189,37 +165,10 @@ def is_tied(workload: Workload) -> bool:
     return workload.layers[-1].parameters < workload.layers[0].parameters
 
 
-def holds_copy(layout: Layout) -> bool:
-    """Return whether the last stage of a pipeline is on another rank than the first."""
-    return not (layout.schedule == "zb" and layout.vpp > 1)
-
-
 def stays_whole(workload: Workload, layer: Layer, c: Conventions) -> bool:
     """Return whether a layer's weights stay whole from forward to backward under ZeRO 3: some outside of the stack."""
     shared = layer is workload.layers[-1] or is_tied(workload)
     return not layer.recomputable and bool(c.root_stays == 1 or (c.root_stays == 2 and shared))
-
-
-def _sharded(
-    layer: Layer, layout: Layout, held: int, c: Conventions, *, staying: int
-) -> list[tuple[Sharding, HostTraffic]]:
-    """Return what ZeRO 2 and 3 send of a layer's weights: the dense ones, then its experts."""
-    if layout.zero < 2:
-        return []
-    experts = layer.expert_parameters if layout.ep > 1 else 0
-    copies, shards, offload = layout.replicas, size(layout, "shard"), 2 * (layout.offload == "parameters")
-    dense = held - experts
-    found = [
-        (
-            sharding(dense, layout, c, shards=shards, copies=copies, staying=staying),
-            host_traffic(dense, layout, c, offload=offload, shards=shards, copies=copies, staying=staying),
-        )
-    ]
-    if experts:
-        shards = size(layout, "edp")
-        host = expert_traffic(experts, layout, c, offload=offload, shards=shards)
-        found.append((sharding(experts, layout, c, shards=shards, over="edp"), host))
-    return found
 
 
 def updated(workload: Workload, layout: Layout, held: Sequence[int] | None = None) -> dict[Axis, int]:
@@ -239,18 +188,11 @@ def _crossing(
 
     Under offload=parameters weights and gradients have crossed with what ZeRO sends, but for experts of one rank.
     """
-    own = updated(workload, layout, held) if layout.offload != "none" else {}
-    if layout.offload == "parameters":
-        own = {axis: count for axis, count in own.items() if axis == "edp" and size(layout, axis) == 1}
-    if not own:
-        return (), ()
-    sent = host_traffic(sum(own.values()), layout, c, offload=1, shards=1)
-    return called((sent.leave_once,)), called((sent.back,))
-
-
-def called(comms: Iterable[Comm]) -> tuple[Comm, ...]:
-    """Return the collectives of one layout that are called at all."""
-    return tuple(comm for comm in comms if comm.calls or comm.once)
+    every = {"data": 0, "edp": 0}
+    for shape, axis in held_shapes(workload, layout, held):
+        every[axis] += math.prod(shape)
+    moved = WeightTraffic.of(layout, c, every["data"], every["edp"])
+    return moved.leaving, moved.returning
 
 
 def _span(bounds: Sequence[int], stage: int) -> range:
@@ -276,28 +218,17 @@ def held_shapes(workload: Workload, layout: Layout, held: Sequence[int]) -> list
 
 def _buckets(
     workload: Workload, layout: Layout, held: Sequence[int], bucket_bytes: int, c: Conventions
-) -> tuple[Comm, ...]:
+) -> list[WeightTraffic]:
     """Return the buckets of gradients of the units on a rank, in the order in which backward fills them."""
     if layout.zero >= 2:
-        return ()
-    kind = "reduce_scatter" if layout.zero else "all_reduce"
+        return []
     current: dict[Axis, int] = {}
-    found: list[Comm] = []
+    found: list[WeightTraffic] = []
 
     def close(axis: Axis) -> None:
         ranks, elements = size(layout, axis), current.pop(axis)
         padded = -(-elements // ranks) * ranks if layout.zero else elements
-        if ranks > 1:
-            found.append(
-                Comm(
-                    axis=axis,
-                    collective=kind,
-                    bytes=c.gradient_bytes * padded,
-                    element_bytes=c.gradient_bytes,
-                    calls=0,
-                    once=1,
-                )
-            )
+        found.append(WeightTraffic.of(layout, c, *((0, padded) if axis == "edp" else (padded, 0))))
 
     for shape, axis in reversed(held_shapes(workload, layout, held)):
         current[axis] = current.get(axis, 0) + math.prod(shape)
@@ -305,12 +236,7 @@ def _buckets(
             close(axis)
     for axis in list(current):
         close(axis)
-    return tuple(found)
-
-
-def _spread(bucket: Comm) -> Comm:
-    """Return the gather of the weights of a bucket (ZeRO 1)."""
-    return msgspec.structs.replace(bucket, collective="all_gather")
+    return found
 
 
 def _sums(workload: Workload, layout: Layout, held: Sequence[int], c: Conventions) -> tuple[Comm, ...]:

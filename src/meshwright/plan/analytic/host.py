@@ -15,7 +15,7 @@ from ...hardware import load_catalogue
 from ...units import format_rate
 from ...workload.conventions import SINGLE_BYTES
 from ...workload.program import Comm
-from ...workload.split import HostTraffic, expert_traffic, host_master_bytes, host_traffic
+from ...workload.split import HostTraffic, adds_on_host, expert_traffic, host_master_bytes, host_traffic
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
 
@@ -137,7 +137,9 @@ def hosted_s(
         return sum(comm.in_step(micro) * comm.bytes / rate for comm in comms)
 
     weights, gradients = grid.offload == 2, seconds("leave")
-    waiting = np.where(weights & (c.shares_single > 0) & (micro > 1), 1.0 - 1.0 / micro, 0.0) * gradients
+    added_up = [adds_on_host(one.leave, c, offload=grid.offload, micro_batches=micro) for one in sent]
+    late_s = [comm.in_step(micro) * comm.bytes / rate for comm in (one.leave for one in sent)]
+    waiting = sum(np.where(adds, 1.0 - 1.0 / micro, 0.0) * s for adds, s in zip(added_up, late_s, strict=True))
     updated = sum(one.back.bytes for one in sent) / c.host_weight_bytes
     added = np.where(waiting > 0, ADDED_BYTES * updated * (micro - 1.0) / memory, 0.0)
     beside = np.maximum(seconds("fetch", "again"), gradients - waiting)

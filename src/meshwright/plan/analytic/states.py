@@ -111,7 +111,7 @@ def end_parameters(model: ModelQuantities, grid: Grid, *, embedding: Number, out
     A tied matrix is on both ends of a pipeline, and once on a rank that is both.
     """
     table = model.vocab * model.hidden
-    again = np.where(np.logical_and(_is_tied(model), np.greater(embedding, 0)), 0.0, table) * output
+    again = np.where(np.logical_and(has_tied_output(model), np.greater(embedding, 0)), 0.0, table) * output
     return (embedding * (table + model.positions * model.hidden + model.beside) + again) / grid.tp
 
 
@@ -122,9 +122,10 @@ def staying_parameters(
     if not np.any(c.root_stays):
         return 0.0
     every = end_parameters(model, grid, embedding=embedding, output=output)
-    last = np.where(_is_tied(model), every, model.vocab * model.hidden * output / grid.tp)
+    last = np.where(has_tied_output(model), every, model.vocab * model.hidden * output / grid.tp)
     return np.where(c.root_stays == 1, every, np.where(c.root_stays == 2, last, 0.0))
 
 
-def _is_tied(model: ModelQuantities) -> Number:
+def has_tied_output(model: ModelQuantities) -> Number:
+    """Return whether the output uses the embedding's matrix."""
     return model.head_parameters < model.vocab * model.hidden

@@ -21,7 +21,8 @@ from ...mesh import size
 from ...timeline import Span, Timeline
 from ...workload.graph import Operator, OperatorKind, Workload
 from ...workload.program import Comm, Pass, called_in
-from ...workload.stages import ROOT, step_program, updated
+from ...workload.stages import step_program, updated
+from ...workload.weight_traffic import ROOT
 from .data_parallel import (
     LOSS_BYTES,
     StepInputs,

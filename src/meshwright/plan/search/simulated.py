@@ -13,35 +13,22 @@ from msgspec.structs import replace
 from ...cluster.graph import Cluster, Fabric
 from ...errors import InputError
 from ...layout import Layout, micro_batches
-from ...mesh import Axis, size
 from ...pipelines import even_stages
 from ...simulate.nodes import NodesTopology
 from ...simulate.problem import Costs, Disturbance
 from ...simulate.step import simulate_step
 from ...timeline import Timeline
-from ...workload.conventions import Conventions
 from ...workload.program import Comm, Number, Pass, Stage, StepProgram, Unit
-from ...workload.split import (
-    HostTraffic,
-    LayerTraffic,
-    Sharding,
-    Sizes,
-    context_exchange,
-    expert_exchange,
-    expert_traffic,
-    host_traffic,
-    sharding,
-    stage_message,
-    tensor_exchange,
-)
-from ...workload.stages import ROOT, holds_copy, rank_of_stages
+from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, stage_message, tensor_exchange
+from ...workload.stages import rank_of_stages
+from ...workload.weight_traffic import WeightTraffic, called, has_matrix_twice, outside_of_layers
 from ..analytic.coefficients import Coefficients
 from ..analytic.host import LINK_SHARE
 from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s, sent_again, tensor_hidden
 from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
-from ..analytic.states import end_parameters, further_parameters, staying_parameters
+from ..analytic.states import end_parameters, further_parameters, has_tied_output, staying_parameters
 from ..analytic.step import (
     experts_of_rank,
     gathered_again,
@@ -154,9 +141,9 @@ class _Own(NamedTuple):
 
 def _ends(model: ModelQuantities, layout: Layout, *, first: bool, last: bool) -> dict[str, float]:
     """Return what of embedding and output a stage holds: a tied matrix is not held again on the rank that has it."""
-    tied = model.head_parameters <= model.vocab * model.hidden
-    apart = layout.pp > 1 and holds_copy(layout)
-    return {"embedding": 1.0 * first, "output": 1.0 * (last and bool(apart or first or not tied))}
+    tied = bool(has_tied_output(model))
+    output = last and (first or not tied or has_matrix_twice(layout, tied=tied))
+    return {"embedding": 1.0 * first, "output": 1.0 * output}
 
 
 def _back_bytes(stages: Sequence[Stage], ranks: Sequence[int]) -> int:
@@ -187,140 +174,52 @@ def _stage(
         float(np.ravel(part.compute_s)[0]) for part in (seconds.forward, seconds.backward, seconds.again)
     )
     inside, rings = sent
-    units = max(layers, 1)  # one for the embedding or the output that is alone
-    rooted = own.outside if c.root_stays and layout.zero >= 2 else 0.0
-    every = _Moved.of(layout, c, own.dense + own.outside, own.routed)
-    of_layer = _Moved.of(layout, c, (own.dense + own.outside - rooted) / units, own.routed / units)
-    before, behind = _outside(layout, c, own) if rooted else ((), ())
-    back = () if c.host_overlaps else _once(one.back for one in every.hosts)  # else within the update's time
+    units, micro = max(layers, 1), micro_batches(layout, setting.global_batch)  # one unit for an end that is alone
+    before, behind = outside_of_layers(layout, c, own.outside, own.staying, micro_batches=micro)
+    rooted = own.outside if before or behind else 0.0
+    every = WeightTraffic.of(layout, c, own.dense + own.outside, own.routed)
+    dense = (own.dense + own.outside - rooted) / units
+    of_layer = WeightTraffic.of(layout, c, dense, own.routed / units, micro_batches=micro)
+    weights = _rounded(of_layer.unit())
     beside = c.keys_ring > 0
-    several = micro_batches(layout, setting.global_batch) > 1  # FSDP2 waits for gradients that the host adds up
-    waited = bool(layout.offload == "parameters" and c.shares_single > 0 and several)
-    hidden = [_in_each(way) if beside else () for way in rings]
-    blocking = [() if beside else _in_each(way) for way in rings]
+    hidden, blocking = ([called(way) if is_one else () for way in rings] for is_one in (beside, not beside))
     equal = Unit(
         forward=Pass(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
             layers=units,
-            comms=blocking[0] + inside.forward,
-            ahead=hidden[0] + of_layer.ahead,
+            comms=_whole(blocking[0]) + inside.forward,
+            ahead=_whole(hidden[0]) + weights.forward.ahead,
         ),
         backward=Pass(
             compute_s=(layers * (backward + again) + head[1]) * pace,
             layers=units,
-            comms=blocking[2] + inside.again + blocking[1] + inside.backward + (of_layer.leaving if waited else ()),
-            ahead=hidden[2] + hidden[1] + of_layer.again,
-            behind=of_layer.scattered + (() if waited else of_layer.leaving),
+            comms=_whole(blocking[2]) + inside.again + _whole(blocking[1]) + inside.backward + weights.backward.comms,
+            ahead=_whole(hidden[2] + hidden[1]) + weights.backward.ahead,
+            behind=weights.backward.behind,
         ),
     )
+    back = () if c.host_overlaps else every.returning  # else within the update's time
     return Stage(
-        units=(*(one.unit(waited=waited) for one in before), equal, *(one.unit(waited=waited) for one in behind)),
+        units=(*map(_rounded, before), equal, *map(_rounded, behind)),
         output_bytes=round(float(stage_message(residual, layout, c))),
-        gradients=of_layer.buckets * units + tuple(comm for one in (*behind, *before) for comm in one.buckets),
-        sums=_once(comm for one in every.hosts for comm in (one.leave, one.leave_once)),
-        parameters=back
-        + _once(one.fetch for one in every.hosts)
-        + tuple(_whole(comm) for sent in every.shared for comm in (sent.spread, sent.gather) if comm.once),
+        gradients=_whole(of_layer.bucket) * units,
+        sums=_whole(every.leaving),
+        parameters=_whole(back + every.updated),
     )
 
 
-def _outside(layout: Layout, c: Conventions, own: _Own) -> tuple[tuple["_Moved", ...], tuple["_Moved", ...]]:
-    """Return what is gathered by itself outside of the layers, before them and behind them.
-
-    That is the root, whole from the beginning of forward to the end of backward; or an embedding that does not stay
-    whole, before the layers, and the output behind them.
-    """
-    lone = own.outside - own.staying
-    if not lone:
-        return (_Moved.of(layout, c, own.outside, staying=own.staying),), ()
-    output = (_Moved.of(layout, c, own.staying, staying=own.staying),) if own.staying else ()
-    return (_Moved.of(layout, c, lone),), output
+def _rounded(unit: Unit) -> Unit:
+    """Return a unit whose collectives have whole numbers of bytes."""
+    passes = (
+        replace(one, comms=_whole(one.comms), ahead=_whole(one.ahead), behind=_whole(one.behind)) for one in unit.both
+    )
+    forward, backward = passes
+    return replace(unit, forward=forward, backward=backward)
 
 
-class _Moved(NamedTuple):
-    """The traffic of some parameters: between the ranks that share them, and between device and host."""
-
-    shared: list[Sharding]
-    hosts: list[HostTraffic]
-
-    @classmethod
-    def of(cls, layout: Layout, c: Conventions, dense: float, routed: float = 0.0, *, staying: float = 0.0) -> "_Moved":
-        """Return what is sent of parameters outside of routed experts and in these; `staying` as in `sharding`."""
-        return cls(_shared(layout, c, (dense, routed), staying), _crossing(layout, c, (dense, routed), staying))
-
-    def unit(self, *, waited: bool) -> Unit:
-        """Return these as a unit outside of the layers; gradients are `waited` for where the host adds them."""
-        backward = Pass(
-            comms=self.leaving if waited else (),
-            ahead=self.again,
-            behind=self.scattered + (() if waited else self.leaving),
-        )
-        return Unit(name=ROOT, forward=Pass(ahead=self.ahead), backward=backward)
-
-    @property
-    def ahead(self) -> tuple[Comm, ...]:
-        """The weights of a forward: from the host, and then from the ranks that share them."""
-        return _in_each(one.fetch for one in self.hosts) + _in_each(sent.gather for sent in self.shared)
-
-    @property
-    def again(self) -> tuple[Comm, ...]:
-        """The weights of a backward."""
-        return _in_each(one.again for one in self.hosts) + _in_each(sent.again for sent in self.shared)
-
-    @property
-    def scattered(self) -> tuple[Comm, ...]:
-        """The gradients of each micro-batch."""
-        return _in_each(sent.scatter for sent in self.shared)
-
-    @property
-    def leaving(self) -> tuple[Comm, ...]:
-        """The gradients of each micro-batch that go to the host."""
-        return _in_each(one.leave for one in self.hosts)
-
-    @property
-    def buckets(self) -> tuple[Comm, ...]:
-        """The gradients of a step."""
-        each = [comm for sent in self.shared for comm in (sent.scatter, sent.reduce, sent.scatter_once, sent.copies)]
-        return tuple(_whole(comm) for comm in each if comm.once)
-
-
-def _shared(layout: Layout, facts: Conventions, own: Sequence[float], staying: float) -> list[Sharding]:
-    """Return what is sent of the parameters outside of routed experts, and of those where there are any."""
-    dense, routed = own
-    shards = size(layout, "shard")
-    found = [sharding(dense, layout, facts, shards=shards, copies=layout.replicas, staying=staying)]
-    if routed and size(layout, "edp") > 1:
-        found.append(sharding(routed, layout, facts, shards=size(layout, "edp"), over="edp"))
-    return found
-
-
-def _crossing(layout: Layout, facts: Conventions, own: Sequence[float], staying: float) -> list[HostTraffic]:
-    """Return what crosses between device and host, of the same parameters; nothing where nothing is offloaded."""
-    if layout.offload == "none":
-        return []
-    over: Axis = "shard" if layout.zero >= 2 else "data"
-    shards, offload = size(layout, over), layout.offloaded
-    found = [
-        host_traffic(own[0], layout, facts, offload=offload, shards=shards, copies=layout.replicas, staying=staying)
-    ]
-    if own[1]:
-        found.append(expert_traffic(own[1], layout, facts, offload=offload, shards=size(layout, "edp")))
-    return found
-
-
-def _once(comms: Iterable[Comm]) -> tuple[Comm, ...]:
-    """Return what is called once a step."""
-    return tuple(replace(_whole(comm), calls=0) for comm in comms if comm.once)
-
-
-def _whole(comm: Comm) -> Comm:
-    """Return a collective of a whole number of bytes."""
-    return replace(comm, bytes=round(float(comm.bytes)))
-
-
-def _in_each(comms: Iterable[Comm]) -> tuple[Comm, ...]:
-    """Return those collectives that each micro-batch calls."""
-    return tuple(replace(_whole(comm), once=0) for comm in comms if comm.calls)
+def _whole(comms: Iterable[Comm]) -> tuple[Comm, ...]:
+    """Return collectives of whole numbers of bytes."""
+    return tuple(replace(comm, bytes=round(float(comm.bytes))) for comm in comms)
 
 
 def _inside(
@@ -338,12 +237,12 @@ def _inside(
     sent, once = (float(np.ravel(each)[0]) for each in (copies_sent(c, model, over) if share else (1.0, 1.0)))
     hidden = float(np.ravel(tensor_hidden(machine, c, Grid.of([layout])))[0])
     away = {"tp": 1.0, "ep": once}
-    called = (1.0, 1.0), (1.0, 1.0), (repeated[0], sum(repeated))  # of tp and of ep forwards, backwards, again
+    shares = (1.0, 1.0), (1.0, 1.0), (repeated[0], sum(repeated))  # of tp and of ep forwards, backwards, again
     ways = []
-    for tp, ep, (inside, routed) in zip(tensor, experts if share else LayerTraffic((), ()), called, strict=True):
+    for tp, ep, (inside, routed) in zip(tensor, experts if share else LayerTraffic((), ()), shares, strict=True):
         rows = (comm for comm in ep if comm.axis == "ep")
         comms = *_part(tp, (1 - hidden) * inside), *_part(rows, share * sent * routed)
-        ways.append(_in_each(replace(comm, leaving=away[comm.axis]) for comm in comms))
+        ways.append(_whole(called(replace(comm, leaving=away[comm.axis]) for comm in comms)))
     return LayerTraffic(*ways)
 
 
