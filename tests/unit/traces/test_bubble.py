@@ -40,6 +40,16 @@ def test_sends_there_and_back_tell_the_micro_batches_of_of_a_plain_pipeline(send
     assert micro_batches_of(stages(sends)) == count
 
 
+def test_a_step_at_the_end_of_a_trace_that_lost_a_send_does_not_hide_the_schedule():
+    pipeline = stages((6, 12, 6), steps=3)
+    pipeline[1][0][0].calls.pop()
+
+    assert micro_batches_of(pipeline) == (6, 1)
+    assert micro_batches_of([steps[:2] for steps in pipeline[:1]] + stages((12, 6))) == (6, 1)
+    pipeline[1][0][0].calls.pop(12)
+    assert micro_batches_of(pipeline) == (0, 1)  # in most steps it sends another number
+
+
 def test_the_bubble_of_a_pipeline_is_said_where_it_explains_what_every_stage_loses():
     said = bubble_said(stages((6, 12, 6)), [0.080, 0.080, 0.081], 0.0, " a step")
 

@@ -66,6 +66,19 @@ def test_kernels_belong_to_the_phase_that_launched_them(tmp_path):
     assert (collective.bytes, collective.detail) == (2000, "8 ranks of dp")
 
 
+def test_a_kernel_whose_id_is_that_of_a_collective_which_did_not_launch_it_computes(tmp_path):
+    record = event("cpu_op", "record_param_comms", 26, 10, 2, **{"External id": 9, "Collective name": "allreduce"})
+    events = [dict(one, args=dict(one["args"])) for one in gpu_step(0, 0.0)]
+    for one in events:
+        if one["name"] in ("gemm_forward", "multi_tensor_apply_kernel"):
+            one["args"]["External id"] = 9
+
+    median, _ = reported([write(tmp_path / "rank0.json", [*events, record], rank=0)])
+
+    assert median.compute_s == pytest.approx(650e-6)
+    assert median.hidden_comm_s == pytest.approx(100e-6)
+
+
 def test_where_the_step_went_is_computed_from_unions(tmp_path):
     path = write(tmp_path / "rank0.json", [*gpu_step(0, 0.0), *gpu_step(1, 1000.0)], rank=0)
     found, page = reported([path])

@@ -13,6 +13,9 @@ from .events import Args
 from .parts import Longs, Times, floats, longs
 
 
+_APART_US = 1.0  # a launch may stand outside the record that holds it by rounding: old traces count whole microseconds
+
+
 class Launched(NamedTuple):
     """Of every device event: its external id, and when and on which thread the host launched it."""
 
@@ -37,7 +40,7 @@ class Linked:
         """Return what is recorded of one device event, the most telling first."""
         found = []
         direct = self.by_external.get(int(launched.externals[place]))
-        if direct is not None:
+        if direct is not None and self._of_external(launched, np.array([place]))[0]:
             found.append(direct)
         thread, time = int(launched.threads[place]), float(launched.times_us[place])
         around = self._by_thread.get(thread, [])
@@ -50,12 +53,26 @@ class Linked:
         if not self._by_thread:
             return np.zeros_like(candidates)
         linked = candidates & np.isin(launched.externals, list(self.by_external) or [-2])
+        places = np.flatnonzero(linked)
+        linked[places] = self._of_external(launched, places)
         unlinked = candidates & (launched.externals < 0)
         for thread, records in self._by_thread.items():
             mine = np.flatnonzero(unlinked & (launched.threads == thread))
             if len(mine):
                 linked[mine] |= self._inside(records, thread, launched.times_us[mine])
         return linked
+
+    def _of_external(self, launched: Launched, places: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        """Return which events, whose external ids are those of records, were launched in them, as far as is known.
+
+        An operator's id is that of what was launched in it; one that is given twice is that of another one.
+        """
+        records = [self.by_external[int(external)] for external in launched.externals[places]]
+        begins = np.array([record.start for record in records]) - _APART_US
+        ends = np.array([record.end for record in records]) + _APART_US
+        times = launched.times_us[places]
+        found: npt.NDArray[np.bool_] = (launched.threads[places] < 0) | ((times >= begins) & (times <= ends))
+        return found
 
     def _inside(self, records: Sequence[HostRecord], thread: int, times: Times) -> npt.NDArray[np.bool_]:
         """Return which times lie in a record, but in no operator that began inside that record."""
