@@ -59,11 +59,15 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
         show_comparison(shown, comparison, page.title if len(runs) == 2 else "")
     else:
         from ..report.pages.trace import trace_page
-        from ..traces.formats.opening import OWN_PAGES
+        from ..traces.formats.opening import OWN_PAGES, NoTrace
         from ..traces.reading import read_traces
         from ..traces.summary import summarized
 
-        ranks = read_traces(what)
+        try:
+            ranks = read_traces(what)
+        except InputError as error:
+            is_none = isinstance(error, NoTrace) or all(path.is_file() for path in what)
+            raise InputError(f"{error}{_other_reader(what) if is_none else ''}") from None
         first = next((path for path in what if not path.name.endswith(OWN_PAGES)), what[0]).resolve()
         summary = summarized(ranks)
         page = trace_page(ranks, summary, first.name)
@@ -91,6 +95,14 @@ def _refuse_folder_of_runs(path: Path) -> None:
     inside = sorted(path.rglob("plan.json"), key=lambda plan: plan.stat().st_mtime)
     if inside:
         raise InputError(f"{path}: {counted(len(inside), 'run')} in it; expected one of them: {inside[-1].parent}")
+
+
+def _other_reader(what: Sequence[Path]) -> str:
+    """Return the command that reads logs and flight records, where these may be some; "" where they are none."""
+    from ..postmortem.inputs import may_be_read
+
+    paths = " ".join(str(path) for path in what[:3]) + (" ..." if len(what) > 3 else "")
+    return f"; of logs, `meshwright doctor --logs {paths}` says why a job hung" if may_be_read(what) else ""
 
 
 def _write_chakra(folder: Path, ranks: "Sequence[Sequence[RankTrace]]") -> None:

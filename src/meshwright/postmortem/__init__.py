@@ -1,9 +1,9 @@
 """The post-mortem of a hung job: what its files tell of who kept the others waiting, by named rules.
 
 The way of a file: `files` finds it, `archives` unpack it, `inputs` reads it by what it is, with the `readers` into
-facts, and makes a `case` of all facts and records; `rules` decide, among them `first_fault`, `heartbeats` and
-`lost_numbers`; `naming` is the gate that a verdict passes before it names a rank. `live` asks the ranks of a run that
-still goes on.
+facts, and makes a `case` of all facts and records; `rules` decide, among them `first_fault`, `heartbeats`,
+`lost_numbers` and `lost_workers`; `past_the_end` says of a verdict that the training was over; `naming` is the gate
+that it passes before it names a rank. `live` asks the ranks of a run that still goes on.
 
 Rooms, each of which imports only from those above it:
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import InputError
+from ..files import opened
 from ..units import counted
 from .archives import unpacked
 from .case import Case
@@ -104,6 +105,7 @@ from .tools import (
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 _OF_PROCESSES = (StackTrace, StoreWait, Busy)  # may bear the number of a process alone
+_MOST_LOOKED, _LOOKED_BYTES = 200, 2**16  # files, to tell what a folder holds, and of each
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
@@ -124,6 +126,27 @@ def examine_files(paths: Sequence[Path]) -> Verdict:
     """Return the verdict on the artefacts of one job; InputError where none of them could be read."""
     read = read_all(paths)
     return decide(case_of(read))
+
+
+def may_be_read(paths: Sequence[Path]) -> bool:
+    """Return whether any of some files may be a log or a stack in plain text, or a flight record, by how it begins."""
+    try:
+        heads = [_beginning(path) for path in files_of(paths)[:_MOST_LOOKED]]
+    except InputError:
+        return False
+    return any(flight.is_record(head) or _is_text(head) for head in heads)
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        with opened(path) as file:
+            return file.read(_LOOKED_BYTES)
+    except (OSError, InputError):
+        return b""
+
+
+def _is_text(head: bytes) -> bool:
+    return bool(head.strip()) and b"\x00" not in head and head[:2] != b"\x1f\x8b" and head.lstrip()[:1] not in b"{[<"
 
 
 def read_all(paths: Sequence[Path]) -> ReadFiles:

@@ -9,6 +9,7 @@ from .first_fault import first_fault
 from .heartbeats import host_call
 from .libraries.slowdowns import by_slowdown
 from .lost_numbers import after_lost_numbers, lost_numbers
+from .lost_workers import lost_worker
 from .naming import named
 from .nouns.evidence import in_time
 from .nouns.facts import (
@@ -32,6 +33,7 @@ from .nouns.paces import OutlivedWait
 from .nouns.verdict import Kind, Verdict
 from .nouns.where import Where
 from .nouns.world import ranks_of_job
+from .past_the_end import past_the_end
 from .positions.own_ways import by_own_way
 from .positions.stack_positions import by_stacks, with_left
 from .positions.stands import WAITS, stand_of
@@ -64,7 +66,7 @@ def decide(case: Case) -> Verdict:
         if found := rule.apply(case):
             missing = tuple(dict.fromkeys((*found.missing, *case.unread, *(case.untold if found.unknown else ()))))
             found = msgspec.structs.replace(found, rule=rule.name, missing=missing, read=case.files)
-            found = after_lost_numbers(found, case)
+            found = past_the_end(after_lost_numbers(found, case), case)
             return named(found, facts=case.facts, position=case.position, cause=case.cause, members=_members(case))
     raise AssertionError("the last rule always applies")
 
@@ -435,6 +437,11 @@ RULES = (
         reason="Who cancels a job (a time limit, a person, another job's priority) ends all its processes: the"
         " connections that break after that notice are its consequence.",
         apply=_ended_from_outside,
+    ),
+    Rule(
+        name="lost-worker",
+        reason="A process that ended before any rank timed out may be who they wait for, whichever rank it was.",
+        apply=lost_worker,
     ),
     Rule(
         name="cannot-be-told",

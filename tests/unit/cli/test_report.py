@@ -153,3 +153,22 @@ def test_a_terminal_shows_what_a_reader_must_know_of_the_figures(capsys, tmp_pat
 
     assert code == 0
     assert "\nto know: one process used 2 devices" in printed.out
+
+
+@pytest.mark.parametrize("named", ["", "rank0.log"])
+def test_logs_are_refused_with_the_command_that_reads_them(named, tmp_path, capsys):
+    (tmp_path / "rank0.log").write_text("step 7 loss 2.0\n[rank0]: ValueError: 7 labels\n")
+
+    code, said = report(capsys, tmp_path / named)
+
+    assert code == 2
+    assert "`meshwright doctor --logs" in said.err
+
+
+def test_a_trace_that_is_cut_off_is_not_called_a_log(tmp_path, capsys):
+    (tmp_path / "rank0.json").write_text('{"traceEvents": [{"ph": "X", "name": "gemm", "ts": 1, "dur"')
+
+    code, said = report(capsys, tmp_path / "rank0.json")
+
+    assert code == 2
+    assert "doctor" not in said.err

@@ -304,3 +304,15 @@ def test_a_name_that_stays_unknown_is_a_network_no_matter_which_client_gives_up(
 )
 def test_a_name_that_is_unknown_to_one_try_or_becomes_known_is_no_network(lines, tmp_path):
     assert judge(tmp_path, lines).kind != "network"
+
+
+def test_a_call_that_timed_out_is_told_rather_than_one_that_is_only_open(tmp_path):
+    """Of a job of many ranks two logs are here: one timed out in its own group, the other was asked for its record."""
+    experts = "PG ID 5 PG GUID 41(experts)"
+    waits = [timed_out(13, 41, "ALLTOALL_BASE", place=5), failed_at(13, experts, 41, 41, 40, place=5)]
+
+    verdict = judge(tmp_path, {"rank13.log": waits, "rank0.log": [signalled(0, WORLD, 1261, 1259, by=13)]})
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
+    assert (verdict.collective, verdict.seq, verdict.group) == ("all_to_all", 41, "41 (experts)")
+    assert verdict.waiting == (13,)

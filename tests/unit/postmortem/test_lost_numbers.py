@@ -46,6 +46,32 @@ def test_a_training_that_ends_well_after_its_loss_was_no_number_is_lost(tmp_path
     assert verdict.faulty
 
 
+def without_loss(step, norm, scale="1.0", skipped=0):
+    return (
+        f" iteration {step}/ 900 | elapsed time per iteration (ms): 210.1 | loss scale: {scale} | grad norm: {norm} |"
+        f" number of skipped iterations:   {skipped} |"
+    )
+
+
+def test_gradients_that_are_no_numbers_and_are_applied_lose_a_training_that_prints_no_loss(tmp_path):
+    verdict = judge(tmp_path, [without_loss(step, "nan") for step in range(300, 310)])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("not_finite", (), False)
+    assert "grad norm is nan from train.log:1 on" in verdict.because
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [without_loss(step, "inf", scale="65536.0", skipped=1) for step in range(9)],
+        [line for step in range(9) for line in (without_loss(step, "nan"), f"step {step} loss: 2.{step}")],
+    ],
+    ids=["that a scaler leaves out", "beside a loss that is one"],
+)
+def test_gradients_that_are_no_numbers_lose_nothing(tmp_path, log):
+    assert judge(tmp_path, log).kind == "none"
+
+
 HEALTHY = {
     "that come back": [*steps(titan, "nan", "nan"), *(titan(step, "2.4", "0.8") for step in (12, 13)), *END],
     "of gradients while a scaler finds its scale": [*steps(megatron, "2.1E+00", "inf"), *END],

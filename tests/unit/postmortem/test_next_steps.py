@@ -12,6 +12,11 @@ REASONS = {
         "getent hosts",
     ),
     "memory that cannot be pinned": (WARN + "Call to ibv_reg_mr failed with error Cannot allocate memory", "ulimit -l"),
+    "memory that is not registered": (
+        "node-a:70:79 [0] ib_plugin.c:1105 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<5542> with error 4,"
+        " opcode 0, len 0, vendor err 81 (Send)",
+        "NCCL_NET_GDR_LEVEL",
+    ),
     "a port that is taken": (
         "RuntimeError: The server socket has failed to bind to 0.0.0.0:29500 (errno: 98 - Address already in use).",
         "ss -ltnp",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import judge
+from .made import judge, timed_out
 
 NEAR, FAR = "10.9.0.1", "10.9.0.2"
 HOSTS = {0: "", 1: "", 2: f", ip={FAR}", 3: f", ip={FAR}"}
@@ -84,3 +84,28 @@ def test_an_error_of_the_driver_behind_that_of_a_task_is_not_the_tasks(tmp_path)
     lines = [*BEGAN, *failed(903, FAR, LOST), *failed(903, FAR, LOST)[:3], "ValueError: no such experiment"]
 
     assert judge(tmp_path, lines).blamed == ()
+
+
+DIED = [
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    "\tclass_name: Actor",
+    "\tpid: 904",
+    f"\tip: {FAR}",
+    "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker unexpectedly exits",
+]
+
+
+def test_a_worker_that_died_before_others_timed_out_is_told_whichever_rank_it_was(tmp_path):
+    waits = worker(2, timed_out(2, 40, place=1)) + " [repeated 3x across cluster]"
+
+    verdict = judge(tmp_path, [*DIED, waits])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("killed", (), True)
+    assert f"process 904 on {FAR}" in verdict.because
+    assert (verdict.seq, verdict.waiting) == (40, (2,))
+
+
+def test_a_worker_that_died_after_the_time_outs_may_have_given_up_like_them(tmp_path):
+    waits = worker(2, timed_out(2, 40, place=1)) + " [repeated 3x across cluster]"
+
+    assert judge(tmp_path, [waits, *DIED]).kind == "absent"

@@ -56,7 +56,7 @@ def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition
     found = judged(groups_of(facts))
     if found:
         found = _weighed(found, facts)
-        found = _without_ranks(found) if _counts_in_groups(facts) else found
+        found = _without_ranks(found) if _counts_in_groups(facts) else _in_timed_out_call(found, facts)
         return found if found.certain else _with_counts(found, facts)
     for reader in (by_launches, by_notify, by_unnumbered, by_store, by_inits, by_calls, by_tests, by_standing):
         if found := reader(facts):
@@ -109,6 +109,34 @@ def _counts_in_groups(facts: list[Fact]) -> bool:
         return True  # a gather shows the size of its group
     named = [fact.group for fact in of(facts, GroupProgress) if fact.rank is None and fact.group]
     return bool(named) and all(fact.counted_in_group for fact in timeouts) and not any(g.is_default for g in named)
+
+
+def _in_timed_out_call(found: HangPosition, facts: list[Fact]) -> HangPosition:
+    """Return a position that names nobody as one in the call that timed out, where its own call is only open.
+
+    A rank that a time-out asks for its record may have calls in its queue with which nothing is wrong.
+    """
+    timeouts = [fact for fact in of(facts, Timeout) if fact.rank is not None and fact.seq is not None]
+    seqs = {fact.seq for fact in timeouts}
+    if found.certain or found.kind != "absent" or len(seqs) != 1 or found.seq in seqs:
+        return found
+    group = next(one for one in groups_of(facts) if any(seqs & part.calls.keys() for part in one.ranks.values()))
+    ranks = tuple(sorted({fact.rank for fact in timeouts if fact.rank is not None}))
+    first = timeouts[0]
+    told = f"rank{'s' * (len(ranks) > 1)} {shortened(ranks)} timed out in {first.operation or 'call'} #{first.seq}"
+    lacks = f"the logs or flight records of the other ranks of group {group.name}"
+    return replace(
+        found,
+        blamed=(),
+        waiting=ranks,
+        group=group.name,
+        operation=first.operation,
+        seq=first.seq,
+        silent=False,
+        why=f"{told} of group {group.name}; which other ranks are in that group, and whether they came, is not told",
+        evidence=(*(fact.where for fact in timeouts), *found.evidence),
+        missing=(lacks,),
+    )
 
 
 def _without_ranks(found: HangPosition) -> HangPosition:

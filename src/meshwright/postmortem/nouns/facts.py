@@ -347,11 +347,15 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """A program's word that its training has come to its end; `exited` where its exit code of 0 follows."""
+    """A program's word that its training has come to its end; `exited` where its exit code of 0 follows.
+
+    `is_last` where no step follows in its log: a part of a training ends as well.
+    """
 
     rank: int | None
     where: Where
     exited: bool = False
+    is_last: bool = False
 
 
 class Stepped(msgspec.Struct, frozen=True, kw_only=True):

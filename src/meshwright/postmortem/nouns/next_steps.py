@@ -154,6 +154,15 @@ _BY_REASON: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
             "if it is: the memory of that host, and the queue pairs and regions that its adapter has left (`rdma res`)",
         ),
     ),
+    (  # IBV_WC_LOC_PROT_ERR and IBV_WC_REM_ACCESS_ERR: buffers that no valid memory region holds
+        "network",
+        re.compile(r"completion with status (?:4|10) "),
+        (
+            "no cable does this: an adapter was given memory that is not registered for it. One run with"
+            " NCCL_NET_GDR_LEVEL=LOC tells whether it is that of GPUs (GPUDirect RDMA)",
+            "if it is: nvidia-peermem or DMA-BUF of that driver, ACS and IOMMU (`dmesg`); else NCCL's network plugin",
+        ),
+    ),
     (
         "exception",
         re.compile(rf"versions? of NCCL|{re.escape(UNLIKE_BOOTSTRAPS)}|Mismatched NCCL|has NCCL \d"),

@@ -27,6 +27,10 @@ _STEP = re.compile(r"\b(?:step|iter(?:ation)?)\b[\"']?[ :=]{1,4}(?P<step>\d{1,9}
 _HELD_OUT = re.compile(  # of data that train nothing, in small letters
     r"(?:^|[^a-z])(?:eval(?:uation)?|valid(?:ation)?|val|test)(?: *[:|\]]|[ _/-](?:loss|results?|metrics?|epoch|step))"
 )
+_APPLIED = re.compile(  # of a step whose gradients changed the weights: none was left out, or no scaler is at work
+    r"\bskipped (?:iterations|steps): +0\b|\bloss[ _]scale[\"']?(?: {0,3}[:=] {0,6}| )1(?:\.0*)?(?:e\+?0+)?(?![\w.])",
+    re.IGNORECASE,
+)
 _SKIPPED = 20  # steps in a row whose gradients alone are no numbers: a scaler of losses finds its scale in fewer
 _BEFORE = 2  # lines that show from where it came
 
@@ -69,7 +73,9 @@ class _Tail:
         self.bad.append(message)
         self.told = self.told or [f"{name} is {value}" for name, value in lost.items()]
         losses = [value for name, value in figures.items() if "loss" in name]
-        self.without_loss += all(value not in lost.values() and float(value or 0) != 0.0 for value in losses)
+        is_applied = not losses and _APPLIED.search(message.text) is not None  # a loss that is a number says otherwise
+        told = any(value in lost.values() or float(value or 0) == 0.0 for value in losses)
+        self.without_loss += not (told or is_applied)
 
     def fact(self, rank: int | None) -> LostNumbers | None:
         """Return what is no number to the end, None where too few steps say so."""
@@ -106,4 +112,11 @@ def _lost(messages: Sequence[LogMessage]) -> Iterator[LostNumbers]:
             tails.setdefault((message.rank, frozenset(figures)), _Tail()).add(
                 message, figures, bars.get(message.rank, "")
             )
-    yield from filter(None, (tail.fact(rank) for (rank, _), tail in tails.items()))
+    sound = {rank for (rank, names), tail in tails.items() if tail.good and not tail.bad and _has_loss(names)}
+    for (rank, names), tail in tails.items():
+        if (fact := tail.fact(rank)) and (_has_loss(names) or rank not in sound):
+            yield fact
+
+
+def _has_loss(names: frozenset[str]) -> bool:
+    return any("loss" in name for name in names)

@@ -3,7 +3,7 @@
 import bisect
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
@@ -134,7 +134,7 @@ _MOST_FRAMES = 16  # lines of a traceback, from its end
 _PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)  # on the host of the store
 _FINISHED = re.compile(
     r"\btraining (?:is |has |was )?(?:completed?|finished|done|ended)\b|[\"']train_runtime[\"']"
-    r"|Trainer\.fit` stopped: `max_\w+=|^(?:Finished|Done|Completed) training\b",
+    r"|Trainer\.fit` stopped: `max_\w+=|^(?:Finished|Done|Completed) training\b|\bEnd time of running main:",  # swift
     re.IGNORECASE,
 )
 _LAST_EPOCH = re.compile(r"\bepochs?[ :=]{0,2}\[?(?P<last>\d{1,6})/(?P=last)\b.*\b100%", re.IGNORECASE)
@@ -220,7 +220,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             continue
         if _FINISHED.search(text):
             finished = True
-            yield TrainingEnded(rank=message.rank, where=message.where)
+            yield _end_of_training(message, index, went_on)
         elif "100%" in text and _LAST_EPOCH.search(text):
             finished = True
         elif finished and _EXITED_WELL.search(text):
@@ -240,6 +240,12 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
                 trained_on = message.rank is not None and bool(went_on.get(message.rank))  # steps of its own
                 caught = handled and (fact.kind == "exception" or (fact.kind == "device_memory" and trained_on))
                 yield replace(fact, follows=True, is_over=True) if caught else fact
+
+
+def _end_of_training(message: LogMessage, index: int, went_on: Mapping[int | None, Sequence[int]]) -> TrainingEnded:
+    """Return the end that a message tells of, the last one where no step of any rank follows."""
+    is_last = all(places[-1] <= index for places in went_on.values())
+    return TrainingEnded(rank=message.rank, where=message.where, is_last=is_last)
 
 
 def _is_of_collective(messages: list[LogMessage], index: int) -> bool:

@@ -12,7 +12,6 @@ from .collector import HostRecord, Spans
 from .events import Args
 from .parts import Longs, Times, floats, longs
 
-
 _APART_US = 1.0  # a launch may stand outside the record that holds it by rounding: old traces count whole microseconds
 
 

@@ -103,7 +103,7 @@ def _of_folder(folder: Path) -> list[Path]:
     handlers = [path for path in every if HANDLER.search(path.name)]
     kept = handlers or [path for path in every if not path.name.endswith(OWN_PAGES)]
     if not kept:
-        raise InputError(f"{folder}: no trace in it; expected {', '.join(SUFFIXES)} or the folder of a run (plan.json)")
+        raise NoTrace(f"{folder}: no trace in it; expected {', '.join(SUFFIXES)} or the folder of a run (plan.json)")
     return sorted(kept, key=lambda path: natural(str(path)))
 
 
