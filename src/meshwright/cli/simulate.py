@@ -341,7 +341,8 @@ def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
         ranks = options.ranks or cluster.num_gpus
         for note in unjoined_notes(cluster):
             say(f"note: {note}", err=True)
-        return NodesTopology(cluster, ranks, routing=options.routing, seed=options.seed), cluster.groups[0].gpus
+        topology = NodesTopology(cluster, ranks, routing=options.routing, seed=options.seed)
+        return topology, topology.ranks_per_node
     if options.routing is not None:
         raise InputError(f"--routing: {cluster.name} lists its links; messages take the way with the fewest")
     places = cluster.of_kind("gpu") or cluster.of_kind("cpu")

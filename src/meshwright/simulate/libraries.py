@@ -18,10 +18,10 @@ WORTH = 1.05  # times as long as theirs, from which on theirs is named
 VENDORS = {"nvidia": "NCCL", "amd": "RCCL"}
 THEIRS = {**dict.fromkeys(RINGS, "rings"), "all_to_all": "linear"}
 HOW = {
-    "rings": "a ring for each GPU of a node, through all of its NICs",
+    "rings": "a ring for each GPU of a {place}, through all of its NICs",
     "linear": "all messages are posted at once",
 }
-ONE_RING = "one ring in the order of the ranks leaves each node by one NIC"
+ONE_RING = "one ring in the order of the ranks leaves each {place} by one NIC of {nics}"
 IN_ROUNDS = "a round is over with its slowest message, one between nodes"
 
 
@@ -30,6 +30,7 @@ class LibraryWay(msgspec.Struct, frozen=True, kw_only=True):
 
     library: str
     algorithm: str
+    place: str = "node"  # what rings go through: a node, or a rack whose nodes the GPUs' own links join
     why: str  # the named algorithm takes longer; "" where nothing is said of it
     time_s: float
     busbw_bytes_per_s: float
@@ -38,8 +39,8 @@ class LibraryWay(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """Return it in words."""
         takes = f"{format_time(self.time_s)}, {format_rate(self.busbw_bytes_per_s)} busbw"
-        why = f"{self.why}; " if self.why else ""
-        return f"{why}{self.library}'s way is {self.algorithm} ({HOW[self.algorithm]}): {takes}"
+        why, how = f"{self.why}; " if self.why else "", HOW[self.algorithm].format(place=self.place)
+        return f"{why}{self.library}'s way is {self.algorithm} ({how}): {takes}"
 
 
 def library_way(
@@ -53,20 +54,22 @@ def library_way(
     algorithm, group = THEIRS.get(named.collective), topology.groups[0]
     accelerator = load_catalogue().accelerators.get(group.gpu.model)
     library = VENDORS.get(accelerator.vendor) if accelerator else None
-    if library is None or algorithm is None or len(set(topology.domain_of.tolist())) < 2 or named.ranks % group.gpus:
+    per_node = topology.ranks_per_domain
+    if library is None or algorithm is None or per_node is None or len(set(topology.domain_of.tolist())) < 2:
         return None
-    traffic = named_traffic(named.collective, algorithm, named.ranks, ranks_per_node=group.gpus)
+    traffic = named_traffic(named.collective, algorithm, named.ranks, ranks_per_node=per_node)
     if sum(len(pattern.src) for pattern in traffic.patterns) > MOST_MESSAGES:
         return None
     result = simulate_collective(traffic, topology, named.bytes, costs=costs, disturbance=disturbance).result
     if named.time_s < WORTH * result.time_s:
         return None
-    ring = named.algorithm == "ring" and group.nic_ports > 1
-    why = f"{ONE_RING} of {group.nic_ports}" if ring else IN_ROUNDS if named.algorithm == "pairwise" else ""
+    place, nics = ("rack" if per_node > group.gpus else "node"), max(1, per_node // group.gpus) * group.nic_ports
+    one = ONE_RING.format(place=place, nics=nics) if named.algorithm == "ring" and nics > 1 else ""
     return LibraryWay(
         library=library,
         algorithm=algorithm,
-        why=why,
+        place=place,
+        why=one or (IN_ROUNDS if named.algorithm == "pairwise" else ""),
         time_s=result.time_s,
         busbw_bytes_per_s=result.busbw_bytes_per_s,
     )

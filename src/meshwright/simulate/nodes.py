@@ -58,6 +58,16 @@ class NodesTopology:
         """Return a link as "A>B"."""
         return self._links.name(link)
 
+    @property
+    def ranks_per_domain(self) -> int | None:
+        """Ranks that meet on links of their own: of a node, or of a rack; None where these hold unlike numbers."""
+        return _held_alike(self.domain_of)
+
+    @property
+    def ranks_per_node(self) -> int | None:
+        """What algorithms take for a node: a domain, or a node where racks are not full; None of unlike numbers."""
+        return self.ranks_per_domain or _held_alike(self._node)
+
     def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Routes:
         """Return the way of each message."""
         table = np.full((len(src), 3), NOWHERE, dtype=np.int64)
@@ -150,7 +160,7 @@ class NodesTopology:
         first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         node = np.repeat(np.arange(len(named)), counts)
         rate = np.repeat([group.port_bandwidth_bytes_per_s for _, group in named], counts)
-        if len(named) > 1:
+        if len(np.unique(self.domain_of)) > 1:
             self._missing([g for _, g in named if g.nic_latency_s is None][:1], "latency of the NICs")
         latency = next((g.nic_latency_s for _, g in named if g.nic_latency_s is not None), None)
         half = None if latency is None else latency / 2
@@ -168,6 +178,12 @@ class NodesTopology:
     def _missing(self, groups: list[NodeGroup], what: str) -> None:
         if groups:
             self.not_modelled += (f"{what} (no figure; taken as 0, --alpha gives one)",)
+
+
+def _held_alike(places: Ints) -> int | None:
+    """Return how many ranks each place holds; None where they are unlike numbers."""
+    held = np.unique(np.unique(places, return_counts=True)[1])
+    return int(held[0]) if len(held) == 1 else None
 
 
 def _fabric(fabric: Fabric, links: LinkBlocks, ports: Ports, routing: str, seed: int) -> SwitchFabric:
