@@ -172,6 +172,21 @@ def test_a_smaller_batch_is_not_advised_where_the_states_alone_are_too_large():
 
     assert re.search(r"states are 24\d GiB of it at least, whatever the batch: use more GPUs$", str(large.value))
     assert str(long.value).endswith("use more GPUs or a smaller batch")
+    each, every, gpus = re.search(
+        r"needs .*; ([\d.]+) TiB of states in all fill (\d+) GPUs; .* states are (\d+) GiB", str(large.value)
+    ).group(3, 1, 2)
+    assert float(every) == pytest.approx(8 * int(each) / 1024, rel=0.01)
+    assert int(gpus) == -(-8 * int(each) // 79.3)
+
+
+def test_a_rival_that_takes_far_longer_is_said_to_by_a_factor_and_not_as_a_saving():
+    reason = explore(setting("llama3-8b", "8xRTX4090", gpus=8, global_batch=128, seq_len=2048)).reason
+
+    saved = [float(share) for share in re.findall(r"saves? ([\d.]+)%", reason)]
+    factors = [float(times) for times in re.findall(r"(?:is|are) ([\d.]+) times as fast", reason)]
+    assert max(saved) <= 50.0
+    assert factors
+    assert min(factors) >= 1.5
 
 
 def test_where_no_layout_surely_fits_those_come_first_that_are_predicted_to():

@@ -247,6 +247,23 @@ def test_clusters_side_by_side_say_where_the_layout_of_all_has_no_room(printed):
     assert "GiB, does not fit" in text
 
 
+def test_clusters_are_not_compared_by_steps_that_do_not_run():
+    reason = compare_clusters(LARGE).reason
+
+    assert reason.startswith("All are set beside each other with ")
+    assert " less than " not in reason
+    assert " more than " not in reason
+
+
+def test_a_best_layout_that_needs_its_hosts_memory_is_not_compared_in_silence():
+    comparison = compare_clusters(LARGE)
+    ratio = comparison.sides[1].best.predicted.step_time_s / comparison.sides[0].best.predicted.step_time_s
+
+    assert comparison.sides[1].best.layout.offload != "none"
+    assert f"dgx-h100 takes {ratio:.3g} times as long, with " in comparison.reason
+    assert comparison.reason.endswith(" in its hosts' memory.")
+
+
 def test_a_point_of_the_scaling_curve_that_may_not_fit_says_so(printed):
     curve = scaling(setting("llama3-8b", "dgx-a100-80g", gpus=4, global_batch=16, seq_len=4096, stack="deepspeed"))
     doubtful = [point.row for point in curve.points if point.row.fits != "fits"]

@@ -220,3 +220,26 @@ def test_a_micro_batch_that_is_left_out_may_be_the_whole_share_but_for_pipelines
         return legal_layout(text, MIXTRAL, global_batch=16, seq_len=128, ranks=8, whole_share=True).mbs
 
     assert (chosen("dp=8"), chosen("dp=8,mbs=1"), chosen("pp=4,dp=2")) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "batch", "told"),
+    [
+        ("dp=6,pp=2,mbs=2", 100, "; or as it is with a global batch of 96 or 108"),
+        ("dp=6,pp=2,mbs=2", 5, "; or as it is with a global batch of 12"),
+        # micro-batches that go round virtual stages come in multiples of the stages
+        ("dp=3,pp=4,vpp=2,schedule=interleaved,mbs=1", 20, "; or as it is with a global batch of 12 or 24"),
+    ],
+)
+def test_a_batch_that_a_layout_does_not_divide_is_refused_with_the_nearest_that_it_does(text, batch, told):
+    with pytest.raises(InputError) as refused:
+        legal_layout(text, MIXTRAL, global_batch=batch, seq_len=128, ranks=12)
+
+    assert str(refused.value).endswith(told)
+
+
+def test_no_other_batch_is_offered_where_a_layout_breaks_another_rule_too():
+    with pytest.raises(InputError) as refused:
+        legal_layout("tp=3,dp=4", MIXTRAL, global_batch=10, seq_len=128, ranks=12)
+
+    assert "with a global batch of" not in str(refused.value)

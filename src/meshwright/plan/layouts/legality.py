@@ -17,7 +17,7 @@ Memory is not a rule here: whether a layout fits is a price (`plan.analytic`). T
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -243,9 +243,27 @@ def legal_layout(
     if whole_share and "mbs" not in text and layout.pp == 1 and global_batch % layout.dp == 0:
         layout = msgspec.structs.replace(layout, mbs=max(1, global_batch // layout.dp))
     broken = illegal(layout, model, global_batch=global_batch, seq_len=seq_len, ranks=ranks, shared_heads=shared_heads)
-    if broken:
-        raise InputError(f"--layout {text}: {'; '.join(broken)}{hint(layout)}")
-    return layout
+    if not broken:
+        return layout
+
+    def legal_with(batch: int) -> bool:
+        return not illegal(layout, model, global_batch=batch, seq_len=seq_len, ranks=ranks, shared_heads=shared_heads)
+
+    batches = " or ".join(f"{batch:,}" for batch in _near_batches(layout, global_batch, legal_with))
+    more = f"; or as it is with a global batch of {batches}" if batches else ""
+    raise InputError(f"--layout {text}: {'; '.join(broken)}{hint(layout)}{more}")
+
+
+def _near_batches(layout: Layout, global_batch: int, legal_with: Callable[[int], bool]) -> list[int]:
+    """Return the next smaller and the next larger global batch with which a layout is legal; none where none is near.
+
+    Pipelines may want as many micro-batches as a multiple of their stages.
+    """
+    whole = layout.dp * layout.mbs
+    below = range(global_batch // whole * whole, 0, -whole)[: layout.pp]
+    above = range((global_batch // whole + 1) * whole, (global_batch // whole + 1 + layout.pp) * whole, whole)
+    found = (next((batch for batch in some if legal_with(batch)), 0) for some in (below, above))
+    return [batch for batch in found if batch]
 
 
 def _experts_that_go(text: str, model: Splittable, ranks: int | None) -> str:

@@ -6,6 +6,7 @@ Nothing is sampled: the rows are the fastest of all legal layouts under the cost
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
@@ -431,7 +432,9 @@ def _does_not_fit(priced: Priced) -> str:
     means = "use more GPUs or a smaller batch"
     if states > priced.memory_bytes:
         kept = f"weights, gradients and optimiser states are {format_bytes(states)} of it at least, whatever the batch"
-        means = f"{kept}: use more GPUs"
+        every = states * setting.gpus
+        held = f"{format_bytes(every)} of states in all fill {math.ceil(every / priced.memory_bytes):,} GPUs"
+        means = f"{held}; {kept}: use more GPUs"
     return (
         f"none of {counted(len(grid), 'legal layout')} of {setting.architecture.parameters / 1e9:.4g} B parameters "
         f"fits in the {format_bytes(priced.memory_bytes)} of a GPU: "

@@ -33,6 +33,7 @@ LARGE_BUBBLE = 0.1  # of the step: from here on more micro-batches are worth a t
 SMALL_BUBBLE = 0.05
 MOST = 0.5  # of the step
 WORTH = 1e-5  # of a step: what a term differs by less is no reason
+TIMES = 0.5  # of the winner's step: what another takes longer than that is said as a factor
 MOST_TRIES = 12  # of a batch whose bubble is small
 BATCH_FACTORS = (2, 4)  # of the global batch: what a larger one would bring
 
@@ -76,7 +77,11 @@ def _beside(grid: Grid, prices: StepPrices, winner: int, rival: int, names: list
     loss = float(prices.step_time_s[rival] / prices.step_time_s[winner] - 1)
     mine, its = (" and ".join(f"{n}={_value(n, getattr(grid, n)[index])}" for n in names) for index in (winner, rival))
     worst, best = _differences(prices, winner, rival)
-    text = f"{mine} rather than {its} save{'s' if len(names) == 1 else ''} {loss:.1%}"
+    one = len(names) == 1
+    gain = f"save{'s' if one else ''} {loss:.1%}"
+    if loss > TIMES:
+        gain = f"{'is' if one else 'are'} {1.0 + loss:.2g} times as fast"
+    text = f"{mine} rather than {its} {gain}"
     worth_s = WORTH * float(prices.step_time_s[winner])
     if worst[0] > worth_s:
         text += f": {worst[1]} would be {format_time(worst[0])} longer"

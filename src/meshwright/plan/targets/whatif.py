@@ -186,20 +186,26 @@ def _rule(setting: Setting, layout: Layout) -> str:
 
 
 def _reason(sides: tuple[Side, ...]) -> str:
-    first, *others = sides
-    start = first.same.predicted.step_time_s
-    sentences = []
-    for side in others:
-        words, extra = max(side.terms.items(), key=lambda item: abs(item[1]))
-        delta = side.same.predicted.step_time_s - start
-        if max(abs(delta), abs(extra)) < WORTH * start:
-            sentences.append(f"With {first.same.text} {side.cluster} takes as long as {first.cluster}.")
-            continue
-        sentences.append(
-            f"With {first.same.text} {side.cluster} takes {_more(delta)} than {first.cluster} "
-            f"({_change(delta, start)}); {words} alone {_more(extra)}."
-        )
-    return " ".join(sentences + _too_large(sides) + _fastest(sides))
+    """Return what the common layout takes on clusters with room for it, and which cluster is the fastest."""
+    roomy = [side for side in sides if side.same.fits != "does not fit"]
+    sentences = _too_large(sides)
+    for side in roomy[1:]:
+        sentences.append(_beside(roomy[0], side))
+    return " ".join(sentences + _fastest(sides))
+
+
+def _beside(first: Side, side: Side) -> str:
+    """Return what the common layout takes on one cluster beside another, and the term that tells most of it."""
+    start, layout = first.same.predicted.step_time_s, first.same.text
+    terms = _differences(first.same, side.same)
+    words, extra = max(terms.items(), key=lambda item: abs(item[1]))
+    delta = side.same.predicted.step_time_s - start
+    if max(abs(delta), abs(extra)) < WORTH * start:
+        return f"With {layout} {side.cluster} takes as long as {first.cluster}."
+    return (
+        f"With {layout} {side.cluster} takes {_more(delta)} than {first.cluster} "
+        f"({_change(delta, start)}); {words} alone {_more(extra)}."
+    )
 
 
 def _change(delta: float, start: float) -> str:
@@ -214,15 +220,27 @@ def _fastest(sides: tuple[Side, ...]) -> list[str]:
     if others[-1].best.predicted.step_time_s - step_s < WORTH * step_s:
         return []
     beside = ", ".join(
-        f"{side.cluster} takes {side.best.predicted.step_time_s / step_s:.3g} times as long" for side in others
+        f"{side.cluster} takes {side.best.predicted.step_time_s / step_s:.3g} times as long{_away(side)}"
+        for side in others
     )
-    return [f"Each with its own best layout, {best.cluster} is the fastest: {format_time(step_s)} a step; {beside}."]
+    own = f"Each with its own best layout, {best.cluster} is the fastest: {format_time(step_s)} a step{_away(best)}"
+    return [f"{own}; {beside}."]
+
+
+def _away(side: Side) -> str:
+    """Return what a cluster's best layout keeps in its hosts' memory, which another may not need to."""
+    kept = {"optimizer": "optimiser states", "parameters": "weights and optimiser states"}
+    what = kept.get(side.best.layout.offload)
+    return f", with {what} in its hosts' memory" if what else ""
 
 
 def _too_large(sides: tuple[Side, ...]) -> list[str]:
     """Return where the layout that all are compared with has no room: its time there says nothing of a step."""
     places = [side.cluster for side in sides if side.same.fits == "does not fit"]
-    return [f"It does not fit on {' and '.join(places)}: these times are of no step that runs."] if places else []
+    if not places:
+        return []
+    none = f"It does not fit on {' and '.join(places)}: these times are of no step that runs."
+    return [f"All are set beside each other with {sides[0].same.text}. {none}"]
 
 
 def _more(seconds: float) -> str:
