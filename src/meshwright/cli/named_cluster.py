@@ -22,7 +22,7 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     Fewer GPUs than one node's are a part of a node. `changes` replace keys of the fabric. InputError for a name that
     is neither, and for a fabric beside a file, which says its own.
     """
-    from ..cluster.builders import catalogue_cluster
+    from ..cluster.builders import catalogue_cluster, fabric_assumed
     from ..cluster.wire import names_file, read_cluster
     from ..hardware import load_catalogue
     from ..hardware.cards import cards_assumed, gpus_told, machine_meant, with_cards
@@ -40,7 +40,10 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     gpus = gpus or gpus_told(load_catalogue(), name)
     per_node = round(catalogue.listed_node(name).gpus.number)
     rounded = None if gpus is None else gpus if gpus < per_node else -(-gpus // per_node) * per_node
-    return catalogue_cluster(catalogue, name, gpus=rounded, fabric=fabric, **changes)  # type: ignore[arg-type]
+    cluster = catalogue_cluster(catalogue, name, gpus=rounded, fabric=fabric, **changes)  # type: ignore[arg-type]
+    for assumed in fabric_assumed(catalogue, cluster):
+        say(f"note: assumed: {assumed}", err=True)
+    return cluster
 
 
 def with_machine_meant(given: Asked, catalogue: "Catalogue") -> Asked:

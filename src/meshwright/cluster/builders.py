@@ -104,6 +104,16 @@ def catalogue_cluster(
     return Cluster(name=name, groups=(replace(group, count=nodes),), fabric=found)
 
 
+def fabric_assumed(catalogue: Catalogue, cluster: Cluster) -> tuple[str, ...]:
+    """Return that nodes hang on one switch, where the catalogue knows that these are joined otherwise; else nothing."""
+    node = catalogue.nodes.get(cluster.groups[0].type) if cluster.groups else None
+    flat = (cluster.fabric or Fabric()).kind == "flat" and cluster.num_nodes > 1
+    if node is None or not node.built_as or not flat:
+        return ()
+    fabric = node.built_as
+    return (f"one switch between all nodes, where {node.title} has a {fabric} (--fabric {fabric} prices it)",)
+
+
 def _slices(name: str, nodes: int, node: NodeType) -> int:
     """Return over how few slices, all alike, these nodes lie; InputError where nothing is known to join them."""
     if not node.most_nodes or nodes <= (most := round(node.most_nodes.number)):

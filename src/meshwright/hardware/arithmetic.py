@@ -2,7 +2,7 @@
 
 from ..errors import InputError
 from ..units import format_rate
-from .catalogue import Catalogue
+from .catalogue import YOUR_OWN, Catalogue
 from .kinds import Accelerator, Interconnect, NodeType
 
 # Gb/s of one lane per direction, by generation (InfiniBand Trade Association roadmap)
@@ -121,3 +121,20 @@ def intra_node_ratio_needed(gpus: int) -> float:
     A rule of thumb that counts one all-reduce per pipeline cut; the planner's verdict comes from the full model.
     """
     return 2 * (gpus - 1) / gpus
+
+
+def peak_lacking(catalogue: Catalogue, accelerator: str, precision: str, kind: str) -> str:
+    """Return why there is no peak in a precision of this kind: nobody published it, or it is not multiplied.
+
+    What another accelerator of the architecture multiplies, this one does too.
+    """
+    listed = catalogue.accelerators.get(accelerator)
+    if listed is None:
+        return f"{accelerator} has no {precision}"
+    if kind in listed.peak_flops_per_s:  # a cluster's own figures lack what there is
+        peak = f"{listed.peak_flops_per_s[kind] / 1e12:,.0f} TFLOP/s"
+        return f"the cluster gives no peak of {accelerator} in {kind}, the catalogue {peak}"
+    alike = (other for other in catalogue.accelerators.values() if other.architecture == listed.architecture)
+    if listed.architecture and any(kind in other.peak_flops_per_s for other in alike):
+        return f"the peak of {accelerator} in {kind} is not known: {YOUR_OWN}"
+    return f"{accelerator} has no {precision}"

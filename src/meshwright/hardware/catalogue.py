@@ -372,6 +372,8 @@ def _check(catalogue: Catalogue, where: str) -> None:
         if node.network:
             _known(node.network, catalogue.networks, f"{where}: nodes.{key}.network")
         _known(node.fabric, catalogue.fabrics, f"{where}: nodes.{key}.fabric")
+        if node.built_as:
+            _known(node.built_as, catalogue.fabrics, f"{where}: nodes.{key}.built_as")
         if node.link:
             _known(node.link, catalogue.interconnects, f"{where}: nodes.{key}.link")
         if node.switch:

@@ -133,6 +133,7 @@ class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     part: bool = False  # a share of a machine, as clouds rent it: tells nothing of other machines with its accelerator
     aliases: tuple[str, ...] = ()  # what the cloud that rents it calls it
     fabric: str = "flat"  # of the catalogue, where nobody asks for another: chips of a TPU slice are a torus
+    built_as: str = ""  # the fabric that joins these nodes where they stand, if it is known and not the one above
     most_nodes: SourcedFigure | None = None  # that such a fabric joins
     slice_rate: SourcedFigure | None = None  # of one such node towards other slices, over the network of its host
     slice_names: tuple[str, ...] = ()  # what comes before the number in the cloud's names of slices: "v5p-256"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..cluster.builders import KNOWN_LINK_NAMES
+from ..cluster.builders import KNOWN_LINK_NAMES, fabric_assumed
 from ..cluster.graph import Cluster, Placement
 from ..errors import InputError
 from ..hardware import Catalogue
@@ -85,6 +85,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += nodes_counted(request.cluster, cluster) + unlike_gpus(request.cluster, cluster)
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     assumed += cards_assumed(catalogue, request.cluster) if request.intra_bytes_per_s is None else ()
+    assumed += () if request.placements else fabric_assumed(catalogue, cluster)
     assumed += _network_read(cluster, request) + fits_left_out(request.cluster, cluster)
     assumed += dies_told(catalogue, node_group_of(cluster).gpu.model)
     software, machine = calibrations(request.stack, request.cluster)

@@ -152,6 +152,41 @@ def test_one_ring_through_one_nic_has_the_rings_of_the_library_beside_it(capsys)
     assert "NCCL's way is rings (a ring for each GPU of a node" in capsys.readouterr().out
 
 
+def test_rings_between_racks_go_through_the_nics_of_all_trays_of_a_rack(capsys):
+    words = ["simulate", "--collective", "all_reduce", "--ranks", "144", "--bytes", "4GiB", "--cluster", "gb200-nvl72"]
+    one, rings, levels = (
+        printed(capsys, *words, "--algorithm", name) for name in ("ring", "rings", "hierarchical:ring/ring")
+    )
+
+    assert (rings["algorithm"], levels["algorithm"]) == ("rings:72", "hierarchical:ring/ring:72")
+    assert rings["busbw_bytes_per_s"] == pytest.approx(900e9, rel=0.1)  # a GPU's links: 72 NICs of 50 GB/s carry more
+    assert one["library"]["time_s"] == pytest.approx(rings["time_s"])
+    assert one["library"]["why"].endswith("leaves each rack by one NIC of 72")
+    uneven = printed(capsys, *words[:4], "100", *words[5:], "--algorithm", "ring")
+    assert uneven["library"] is None  # of a rack and a part of another one
+
+
+def test_nics_that_nothing_passes_are_no_gap_of_an_answer(capsys):
+    words = ["simulate", "--collective", "all_reduce", "--algorithm", "ring", "--bytes", "1GiB"]
+    inside, across = (
+        printed(capsys, *words, "--ranks", ranks, "--cluster", "gb200-nvl72")["not_modelled"] for ranks in ("72", "144")
+    )
+
+    assert inside == []
+    assert "latency of the NICs" in across[0]
+
+
+def test_nodes_that_hang_on_a_dragonfly_where_they_stand_are_not_put_on_one_switch_in_silence(capsys):
+    words = ["simulate", "--collective", "all_reduce", "--algorithm", "ring", "--ranks", "16", "--bytes", "1GiB"]
+
+    assert run_command([*words, "--cluster", "perlmutter"]) == 0
+    assert "one switch between all nodes" in (told := capsys.readouterr().err)
+    assert "--fabric dragonfly prices it" in told
+    for other in (["perlmutter", "--fabric", "dragonfly"], ["dgx-h100"]):
+        assert run_command([*words, "--cluster", *other]) == 0
+        assert "one switch" not in capsys.readouterr().err
+
+
 def test_an_all_to_all_in_rounds_has_one_of_messages_at_once_beside_it(capsys):
     inside, across = (collective(capsys, "all_to_all", "pairwise", ranks) for ranks in (8, 16))
 

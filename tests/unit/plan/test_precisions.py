@@ -62,6 +62,13 @@ def test_a_peak_that_a_cluster_s_own_figures_lack_is_not_said_to_be_missing_in_t
         peak_flops_per_s({"bf16": 312e12}, "fp8", where="a100-80g")
 
 
+def test_a_peak_that_nobody_published_is_unknown_where_others_of_the_architecture_have_the_precision():
+    with pytest.raises(InputError, match="the peak of a100-64g in bf16 is not known: --hardware FILE adds one"):
+        peak_flops_per_s({"fp32": 22.4e12}, "bf16", where="a100-64g")
+    with pytest.raises(InputError, match="a100-64g has no fp8"):
+        peak_flops_per_s({"fp32": 22.4e12}, "fp8", where="a100-64g")
+
+
 @pytest.mark.parametrize("peaks", [{"fp16": 1e14, "bf16": 5e13}, {"bf16": 5e13}], ids=["both", "bf16-alone"])
 def test_fp16_has_its_own_peak_and_that_of_bf16_where_a_source_says_bf16_alone(peaks):
     assert peak_flops_per_s(peaks, "fp16", where="x") == peaks.get("fp16", 5e13)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ...cluster.graph import Cluster, CollectiveFit, Fabric, NodeGroup
 from ...errors import InputError, nearest
 from ...hardware import load_catalogue
+from ...hardware.arithmetic import peak_lacking
 from ...layout import Layout
 from ...timeline import Performance
 from ...workload.adapters import adapted_flops_per_token, adapter_parameters, share_in_layers, trained_share
@@ -467,11 +468,7 @@ def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) 
         name = "bf16"
     if name not in peaks:
         instead = "; fp16 is what it multiplies" if name == "bf16" and "fp16" in peaks else ""
-        lacks = f"{where} has no {precision}"
-        listed = load_catalogue().accelerators.get(where)
-        if listed is not None and name in listed.peak_flops_per_s:  # a cluster's own figures lack what there is
-            peak = f"{listed.peak_flops_per_s[name] / 1e12:,.0f} TFLOP/s"
-            lacks = f"the cluster gives no peak of {where} in {name}, the catalogue {peak}"
+        lacks = peak_lacking(load_catalogue(), where, precision, name)
         raise InputError(f"precision: {lacks} (known: {', '.join(peaks)}){instead}")
     lacking = block_scaling_lacks(peaks, precision, where=where)
     if lacking:
