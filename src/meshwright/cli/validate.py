@@ -17,7 +17,7 @@ from ..plan.tables.reading import not_read
 from ..plan.tables.runs import RunRow, read_rows
 from ..plan.validate import FamilyErrors, RowOutcome, Unpriced, as_json, known_models, predict, summarise, warnings
 from ..report.narrow_tables import show_table
-from ..units import counted
+from ..units import counted, format_bytes
 from .amounts import SECONDS
 from .calibration import calibration_of, save_calibration
 from .help_format import Brief
@@ -125,12 +125,16 @@ def _say_rows(outcomes: list[RowOutcome | Unpriced]) -> None:
     for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
         say(
             f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
-            f"{100 * (outcome.error or 0.0):+.1f} %{_held_against(outcome)}; {outcome.layout}"
+            f"{100 * (outcome.error or 0.0):+.1f} %{_held_against(outcome)}; {outcome.layout}{_memory(outcome)}"
         )
     others = [outcome for outcome in priced if outcome.error is None]
     for outcome in others[:UNMEASURED_SHOWN]:
-        why = "what was measured is not counted" if outcome.not_counted else "nothing was measured"
-        say(f"{outcome.id}: predicted {outcome.step_time_s:.4g} s{_steps_within(outcome)}; {why}; {outcome.layout}")
+        why = "it ran out of memory" if outcome.ran_out else "nothing was measured"
+        why = "what was measured is not counted" if outcome.not_counted else why
+        say(
+            f"{outcome.id}: predicted {outcome.step_time_s:.4g} s{_steps_within(outcome)}; {why}; "
+            f"{outcome.layout}{_memory(outcome)}"
+        )
     if len(others) > UNMEASURED_SHOWN:
         more = len(others) - UNMEASURED_SHOWN
         say(f"{counted(more, 'row')} more without an error; --json prints all")
@@ -161,6 +165,14 @@ def _held_against(outcome: RowOutcome) -> str:
         return f", within {band}"
     odd = "; so far off, a figure is wrong, or the run has what its row does not say" if outcome.is_far_outside else ""
     return f", outside of {band}{odd}{_perhaps(outcome)}"
+
+
+def _memory(outcome: RowOutcome) -> str:
+    """Return the peak of a row's fullest GPU, predicted and measured, and whether it is held to fit."""
+    held = outcome.measured_peak_memory_bytes_per_gpu
+    measured = "" if held is None else f", measured {format_bytes(held)}"
+    of = f" of {format_bytes(outcome.memory_bytes_per_gpu)}" if outcome.memory_bytes_per_gpu else ""
+    return f"; memory {format_bytes(outcome.peak_memory_bytes_per_gpu)}{measured}{of}: {outcome.fits}"
 
 
 def _steps_within(outcome: RowOutcome) -> str:

@@ -56,6 +56,9 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     breaks: tuple[str, ...] = ()
     not_counted: str = ""  # why what was measured cannot be
     perhaps: str = ""  # as what else a figure that cannot be, or is far off, would be within the band
+    memory_bytes_per_gpu: int = 0  # what the accelerator has
+    measured_peak_memory_bytes_per_gpu: int | None = None
+    ran_out: bool = False  # the table says that its memory was not enough
 
     @property
     def is_inside(self) -> bool:
@@ -188,8 +191,9 @@ def _outcome(
     row: RunRow, catalogue: Catalogue, known: Book, step_time_s: float, memory_bytes: float, fits: Fits, band: float,
     doubts: tuple[str, ...], origin: str,
 ) -> RowOutcome:  # fmt: skip
-    measured = row.measured_step_time_s
+    measured, held = row.measured_step_time_s, row.measured_peak_memory_bytes
     assert row.run is not None
+    card_bytes = catalogue.accelerators[row.run.accelerator].memory_bytes / row.run.cores
     impossible = (beyond_peak(row.run, measured, catalogue) if measured else "") or row.contradiction
     found = RowOutcome(
         id=row.id,
@@ -198,6 +202,9 @@ def _outcome(
         step_time_s=float(step_time_s),
         peak_memory_bytes_per_gpu=round(memory_bytes),
         fits=fits,
+        memory_bytes_per_gpu=round(card_bytes),
+        measured_peak_memory_bytes_per_gpu=None if held is None else round(held),
+        ran_out=row.ran_out,
         measured_step_time_s=measured,
         error=float(step_time_s) / measured - 1.0 if measured and not impossible else None,
         stack=row.run.stack,

@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text
 from ..hardware import load_catalogue
 from ..layout import Plan
-from ..plan.tables.runs import accelerator_of
+from ..plan.tables.row_machine import accelerator_of
 from ..workload.architecture import Architecture
 from ..workload.conventions import EMULATES
 from ..workload.transformer import ModelConfig

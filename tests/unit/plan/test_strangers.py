@@ -14,7 +14,8 @@ from meshwright.plan.analytic.step import step_s
 from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.tables.batch import batch_coefficients, batch_of, step_of
 from meshwright.plan.tables.columns import overlap_off
-from meshwright.plan.tables.runs import accelerator_of, band_of, beside_of
+from meshwright.plan.tables.row_machine import accelerator_of
+from meshwright.plan.tables.runs import band_of, beside_of
 from meshwright.workload.conventions import Conventions
 from meshwright.workload.models import load_model
 from meshwright.workload.split import Sizes, context_exchange

@@ -12,7 +12,8 @@ from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.tables.columns import INPUTS, MEASURED, unread, without_fsdp, zero_stage
-from meshwright.plan.tables.runs import accelerator_of, read_rows
+from meshwright.plan.tables.row_machine import accelerator_of
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.workload.engines import ENGINES
 

@@ -18,7 +18,8 @@ from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.analytic.fits import word
 from meshwright.plan.analytic.price import flops_per_token, verdicts_in
 from meshwright.plan.clusters.machines import cluster_by_name
-from meshwright.plan.tables.runs import accelerator_of, read_rows
+from meshwright.plan.tables.row_machine import accelerator_of
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import RowOutcome, Unpriced, known_models, predict, summarise
 from meshwright.workload.models import load_model
 

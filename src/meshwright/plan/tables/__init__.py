@@ -2,7 +2,8 @@
 
 - a file: `lines` (its cells, and where its header stands), `reading` (its columns)
 - a cell: `cells`, `figures` (measured ones), `columns` (which there are, with what each means), `names` (of them),
-  `engine_cells` (under names of other engines), `mesh_cells` (of MaxText's meshes)
-- a row: `row_model`, `row_layout`, `runs`; rows as arrays: `batch`; what they leave unsaid: `settled`
+  `engine_cells` (under names of other engines), `mesh_cells` (of MaxText's meshes),
+  `gpu_cells` (of nodes, for GPUs), `batch_cells` (of a GPU or rank, for a step)
+- a row: `row_machine`, `row_model`, `row_layout`, `runs`; rows as arrays: `batch`; what they leave unsaid: `settled`
 - measured cells that cannot be what they say: `other_readings`
 """

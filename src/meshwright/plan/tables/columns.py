@@ -15,7 +15,8 @@ INPUTS = {
     "default of `plan`",
     "year": "of the run: tells how old a stack is that nobody knows or names (2024)",
     "gpu": "accelerator, as the catalogue or a data sheet names it",
-    "num_gpus": "GPUs in all",
+    "num_gpus": "GPUs in all (nodes x GPUs of one; tp x pp x cp x dp)",
+    "nodes": "nodes, in place of num_gpus or gpus_per_node",
     "gpus_per_node": "GPUs of a node (that of the catalogue)",
     "inter_node_Gbps_per_node": "rate of all NICs of a node, per direction, Gb/s (that of the catalogue)",
     "model_name": "model of the catalogue, where `config` and `hidden` are empty",
@@ -73,9 +74,10 @@ MEASURED = {
 }
 WHOLE = frozenset(  # columns of whole numbers
     [
-        *("num_gpus", "gpus_per_node", "layers", "dense_layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"),
-        *("experts", "top_k", "expert_ffn", "seq_len", "global_batch_sequences", "global_batch_tokens", "micro_batch"),
-        *("accumulation_steps", "tp", "pp", "dp", "vpp", "cp", "ep", "etp", "replicas", "mtp_layers", "lora_rank"),
+        *("num_gpus", "nodes", "gpus_per_node", "layers", "dense_layers", "hidden", "heads", "kv_heads", "ffn_hidden"),
+        *("vocab", "experts", "top_k", "expert_ffn", "seq_len", "global_batch_sequences", "global_batch_tokens"),
+        *("micro_batch", "accumulation_steps", "tp", "pp", "dp", "vpp", "cp", "ep", "etp", "replicas", "mtp_layers"),
+        "lora_rank",
     ]
 )
 CARRIED = frozenset(
@@ -98,7 +100,7 @@ SCHEDULE_WORDS = {
     **{"zb": "zb", "zerobubble": "zb", "interleavedzerobubble": "zb", "zbvzerobubble": "zb"},
 }
 LOOPED = re.compile(r"interleaved|^zbv")  # schedules that give a rank two or more stages
-SWITCHED = {"on": "fsdp", "off": "without fsdp"}  # cells of a column that says by a switch whether FSDP shards
+ZERO_1 = re.compile(r"(?<![a-z])zero[\s_-]*1(?!\d)")
 _FSDP = r"fsdp(?:v?[12])?"  # PyTorch's, of either version
 _SHARDS = re.compile(r"\bshard (\d+)|(?<![a-z])fsdp\s*=\s*(\d+)|(?<![a-z])fsdp[\s_-]*([3-9]\b|\d\d+)")  # 1, 2: versions
 _DISTRIBUTED_OPTIMIZER = r"distributed[ _-]optimi[sz]er|dist[a-z]*[ _-]opt[a-z]*"  # Megatron-LM's
@@ -140,7 +142,7 @@ def zero_stage(text: str, ranks: int, node: int) -> tuple[int, int] | None:
         return 0, ranks
     part = _SHARDS.search(left)
     if part and int(part[part.lastindex or 0]) > 0:
-        return 3, _shards(int(part[part.lastindex or 0]), ranks, text)
+        return 1 if ZERO_1.search(left) else 3, _shards(int(part[part.lastindex or 0]), ranks, text)
     stage = re.fullmatch(r"([0-3])(?:\.0*)?", left)
     stages = {stage[1]} if stage else set(re.findall(r"(?<![a-z])(?:zero|stage|z)[\s_-]*([0-3])(?!\d)", left))
     copies = re.search(r"(?<![a-z])(?:hsdp|hybrid)(?![a-z])", left) is not None

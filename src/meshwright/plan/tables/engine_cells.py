@@ -22,6 +22,7 @@ from ...layout_names import (
     pairs_of,
     unnamed_hint,
 )
+from .batch_cells import batch_of_bare, batch_of_dp, check_one_of_gpu, is_bare_batch, is_of_dp, is_of_gpu
 from .cells import FLAGS, is_empty
 from .columns import INPUTS
 from .mesh_cells import DEVICE_BATCH, batch_of_devices, is_axis, mesh_of
@@ -29,6 +30,7 @@ from .names import IN_CELLS, KNOWN, SWITCHES, leaf_of, letters
 from .row_layout import BATCH_SAID, SPLITS
 
 FSDP_SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
+ZERO1_SWITCHES = frozenset({"zero1", "zero1size", "zero1parallel", "zero1degree"})
 _KEY = r"(?:etp|tp|vpp|vp|pp|dp|cp|ep|mbs)"
 _MARK = r"[\s/x×*,;:+&_-]+"
 JOINED = re.compile(rf"(?i)[(\[]?({_KEY}(?:{_MARK}{_KEY})+)[)\]]?")  # "TP/PP/DP", "tp x pp", "(TP, PP)"
@@ -51,7 +53,8 @@ NO_BATCH = re.compile(
 FLAVOR = "modelflavor"  # torchtitan's size of a model, beside its name
 WHOLE_NAMES = {"trainingbatchsize": RANK_BATCH}  # that mean more than their last part: torchtitan's of 2024
 CHECKPOINTING = frozenset({"ckpt", "checkpointing"})  # of activations, where yes or no stands below it
-BESIDE = frozenset({FLAVOR, DEVICE_BATCH, *CHECKPOINTING})
+CONVERTERS = "modelconverters"  # torchtitan's, of which some change the precision of products
+BESIDE = frozenset({FLAVOR, DEVICE_BATCH, CONVERTERS, *CHECKPOINTING})
 ADAPTERS = re.compile(r"(?i)(?<![a-z])(?:q?lora|peft|adapters?)(?![a-z])")
 PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
 
@@ -59,7 +62,10 @@ PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
 def _short(name: str) -> str:
     """Return a name without marks, case and the objects around it, unless it means something with them alone."""
     whole = letters(name)
-    return whole if whole in SWITCHES else WHOLE_NAMES.get(whole) or letters(leaf_of(name))
+    if whole in SWITCHES:
+        return whole
+    plain = WHOLE_NAMES.get(whole) or letters(leaf_of(name))
+    return RANK_BATCH if is_of_gpu(plain) and plain != DEVICE_BATCH else plain
 
 
 def is_read(name: str) -> bool:
@@ -71,6 +77,8 @@ def is_read(name: str) -> bool:
         or is_axis(name)
         or JOINED.fullmatch(name.strip()) is not None
         or _is_shares(name)
+        or is_of_dp(name)
+        or is_bare_batch(name)
     )
 
 
@@ -85,6 +93,9 @@ def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
         for name in (name for name in others if _short(name) == plain):
             _switch(found, name, others[name])
     for name, text in others.items():
+        if is_of_gpu(name) and letters(leaf_of(name)) not in (RANK_BATCH, DEVICE_BATCH):
+            check_one_of_gpu(found, name, text)
+    for name, text in others.items():
         if joined := JOINED.fullmatch(name.strip()):
             _add(found, name, _degrees(name, re.findall(_KEY, joined[1].lower()), text))
     if axes := [name for name in others if is_axis(name)]:
@@ -93,11 +104,39 @@ def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
     for name, text in others.items():
         if _short(name) == FLAVOR:
             found["model_name"] = "-".join(filter(None, [found.get("model_name", ""), text]))
-        elif _short(name) in CHECKPOINTING and text.lower() in FLAGS:
+        elif _short(name) in CHECKPOINTING and _says_recomputation(text):
             _add(found, name, {"recompute": text})
+        elif _short(name) == CONVERTERS:
+            _add(found, name, _converted(others, text))
+        elif is_of_dp(name):
+            _add(found, name, batch_of_dp(found, name, text))
+        elif is_bare_batch(name):
+            _add(found, name, batch_of_bare(found, name, text))
         elif _short(name) == DEVICE_BATCH:
             _add(found, name, batch_of_devices(found, name, text))
-    return {name: text for name, text in found.items() if name in KNOWN or is_empty(text) or not is_read(name)}
+    return {name: text for name, text in found.items() if name in KNOWN or is_empty(text) or not _is_taken(name, found)}
+
+
+def _is_taken(name: str, found: Mapping[str, str]) -> bool:
+    """Return whether what a column says is among the cells of our own."""
+    return is_read(name) and not (is_bare_batch(name) and is_empty(found.get("global_batch_sequences", "")))
+
+
+def _converted(others: Mapping[str, str], text: str) -> dict[str, str]:
+    """Return the precision of the products that torchtitan's converters make, tensorwise unless a recipe is rowwise.
+
+    Source: pytorch/torchtitan:torchtitan/components/quantization/float8.py.
+    """
+    if "mx" in re.findall(r"[a-z]+", text.lower()):
+        return {"precision": "mxfp8"}
+    if "float8" not in text.lower():
+        return {}
+    rowwise = any(letters(name).endswith("recipename") and "rowwise" in cell for name, cell in others.items())
+    return {"precision": "fp8-row" if rowwise else "fp8"}
+
+
+def _says_recomputation(text: str) -> bool:
+    return text.lower() in FLAGS or re.fullmatch(r"(?i)(full|selective|none)\w*", text) is not None
 
 
 def _add_shares(found: dict[str, str], shares: Mapping[str, str]) -> None:

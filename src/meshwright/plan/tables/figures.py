@@ -35,6 +35,10 @@ PARTS = re.compile(
     rf"(?i)(?:P(?:0D)?T)?(?:(\d+)\s*h(?:ours?|rs?)?)?[\s,]*(?:(\d+)\s*m(?:in(?:ute)?s?)?)?[\s,]*(?:({NUMBER})\s*s(?:econds?|ecs?)?)?"
 )
 THOUSAND, MILLION = 1e3, 1e6
+NO_UNIT = "?"  # behind a number, in a column of memory whose name has none
+LEAST_BYTES = 2**20  # of a peak: smaller numbers are in a unit that is not said
+SHARE = re.compile(r"\s*\(\s*[\d.,]+\s*%\s*\)\s*$")  # of the card, behind a figure
+RAN_OUT = re.compile(r"(?i)\W*(?:cuda\W*)?(?:oom|out[\s_-]*of[\s_-]*memory)\b.*")
 ALIKE = 0.05  # two measurements of one step differ by no more: figures are rounded, and rates are of many steps
 TOKENS_A_SECOND = re.compile(rf"({NUMBER})\s*([kKM]?)(?:\s+(.*)|([a-z/].*))?")
 
@@ -104,11 +108,21 @@ def tokens_a_second(text: str) -> float:
     return round(_number(found[1]) * {"": 1.0, "M": MILLION}.get(found[2], THOUSAND), 9)
 
 
+def peak_bytes_said(text: str) -> float:
+    """Return the bytes that a cell says: 41.2 GiB, 47.96GiB(51.2%); InputError where a small number has no unit."""
+    plain = SHARE.sub("", text)
+    without = plain.removesuffix(NO_UNIT).strip()
+    found = parse_bytes(without)
+    if plain.endswith(NO_UNIT) and found < LEAST_BYTES:
+        raise InputError(f"{without!r}: a unit of memory is missing, such as GiB")
+    return found
+
+
 READ: dict[str, Callable[[str], float]] = {
     "step_time_s": step_seconds,
     "tokens_per_s_per_gpu": tokens_a_second,
     "samples_per_s": float,
-    "peak_memory_bytes_per_gpu": parse_bytes,
+    "peak_memory_bytes_per_gpu": peak_bytes_said,
 }
 
 
@@ -119,7 +133,7 @@ def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
     unless a point does, as in 4.512,5.
     """
     text = cells.get(name, "")
-    if is_empty(text):
+    if is_empty(text) or RAN_OUT.fullmatch(text):
         return None
     plain = SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
     plain = DECIMAL_COMMA.sub(r"\1.\2", BOTH_MARKS.sub(_with_point, plain))
@@ -130,7 +144,7 @@ def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
     except (ValueError, ZeroDivisionError, InputError):
         value = float("nan")
     if not 0 < value < float("inf"):
-        unreadable.append(f"{name}: {text!r} {_why(text)}, so it counts as not measured")
+        unreadable.append(f"{name}: {text!r} {_why(name, text)}, so it counts as not measured")
         return None
     return value
 
@@ -155,16 +169,23 @@ def measured_step_s(cells: Cells, done: tuple[int, int, int] | None, unreadable:
     return step_s, f"its {rate:.6g} tokens/s of a GPU make a step of {format_time(of_rate_s)}: one of the two is wrong"
 
 
+def ran_out(cells: Cells) -> bool:
+    """Return whether a measured cell says that the run had not memory enough."""
+    return any(RAN_OUT.fullmatch(cells.get(name, "")) for name in READ)
+
+
 def is_of_tokens(cells: Cells) -> bool:
     """Return whether the step of a row is what its tokens a second make of it."""
     step_s, rate = (measured_of(cells, name, []) for name in ("step_time_s", "tokens_per_s_per_gpu"))
     return step_s is None and rate is not None
 
 
-def _why(text: str) -> str:
+def _why(name: str, text: str) -> str:
     """Return why a measured cell is no figure."""
     if either := EITHER_COMMA.match(text):
         return f"is {either[1]}{either[2]} or {either[1]}.{either[2]}"
     if clock := EITHER_CLOCK.fullmatch(text):
         return f"is {clock[1]} min {clock[2]} s or {clock[1]} h {clock[2]} min"
+    if text.endswith(NO_UNIT):
+        return "has no unit of memory, such as GiB"
     return "is no number above 0"

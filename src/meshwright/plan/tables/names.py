@@ -1,7 +1,7 @@
 """Names of columns as people and engines write them, each with the column that it means and the unit behind it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...layout_names import OF_PAPERS, own_name
 from .columns import CARRIED, INPUTS, MEASURED
@@ -12,22 +12,35 @@ UNIT = re.compile(
     rf"(?:\s*(?:/|per)\s*{STEP})?\s*[)\]]?$"
 )
 UNITS = {"sec": "s", "seconds": "s", "bytes": "B"}
-BATCHES = ("globalbatchsize", "globalbatch", "gbs", "totalbatchsize", "totalbatch", "effectivebatchsize")
+BATCHES = (
+    *("globalbatchsize", "globalbatch", "globalbsz", "globalbs", "gbs", "gbsz"),
+    *("totalbatchsize", "totalbatch", "effectivebatchsize"),
+)
+BARE_BATCHES = frozenset({"bs", "bsz", "batch", "batchsize"})  # of a step, of a GPU or of a micro-batch
 NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("name", "run", "runname", "runid"), "id"),
     **dict.fromkeys(("stack", "engine", "framework"), "family"),
-    **dict.fromkeys(("accelerator", "gputype", "gpumodel", "gpuname", "hardware"), "gpu"),
+    **dict.fromkeys(
+        (
+            *("accelerator", "gputype", "gpumodel", "gpuname", "hardware", "devicetype", "devicename"),
+            *("acceleratortype", "acceleratorname", "chiptype", "platform", "system"),
+        ),
+        "gpu",
+    ),
     **dict.fromkeys(
         (
             *("gpus", "ngpus", "numgpu", "gpucount", "numberofgpus", "totalgpus", "worldsize"),
             *("chips", "nchips", "numchips", "numberofchips", "totalchips"),
+            *("gpunum", "devices", "ndevices", "numdevices", "numberofdevices", "totaldevices", "devicecount"),
+            *("numaccelerators", "numberofaccelerators", "hpus", "numhpus", "numberofhpus", "npus", "numnpus"),
         ),
         "num_gpus",
     ),
+    **dict.fromkeys(("nodes", "nnodes", "numnodes", "nodecount", "numberofnodes", "servers", "numservers"), "nodes"),
     **dict.fromkeys(("gpuspernode", "gpusnode", "nprocpernode"), "gpus_per_node"),
     "model": "model_name",
-    **dict.fromkeys(("numlayers", "nlayers", "nlayer", "numhiddenlayers"), "layers"),
-    **dict.fromkeys(("hiddensize", "dmodel", "nembd"), "hidden"),
+    **dict.fromkeys(("numlayers", "nlayers", "nlayer", "numhiddenlayers", "numberoflayers", "modellayers"), "layers"),
+    **dict.fromkeys(("hiddensize", "dmodel", "nembd", "nhidden"), "hidden"),
     **dict.fromkeys(("nheads", "nhead", "numheads", "numattentionheads"), "heads"),
     **dict.fromkeys(("nkvheads", "numkvheads", "numkeyvalueheads", "numquerygroups"), "kv_heads"),
     **dict.fromkeys(("ffn", "ffnsize", "ffnhiddensize", "intermediatesize", "dff"), "ffn_hidden"),
@@ -48,14 +61,22 @@ NAMES = {  # of columns, without marks, case and units
         (
             *("gradientaccumulationsteps", "gradientaccumulation", "gradaccumulationsteps", "gradaccumulation"),
             *("gradaccum", "gradaccumsteps", "accumulation", "gas", "ga", "nummicrobatches"),
+            *("nmicrobatches", "numberofmicrobatches", "micronum"),  # the last InternEvo's
         ),
         "accumulation_steps",
     ),
+    **dict.fromkeys(("microbsz", "microbs", "mbsz"), "micro_batch"),
     **dict.fromkeys(("zero", "sharding", "shardingstrategy", "fsdpshardingstrategy"), "zero_stage_fsdp"),
     **dict.fromkeys(
         (
             *("activationcheckpointing", "gradientcheckpointing", "recomputation", "recomputegranularity", "ac"),
-            *("activationcheckpointmode", "rematpolicy"),
+            *(
+                "activationcheckpointmode",
+                "rematpolicy",
+                "activationcheckpoint",
+                "activationckpt",
+                "gradientcheckpoint",
+            ),
         ),
         "recompute",
     ),
@@ -64,21 +85,36 @@ NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("parallelism", "parallel", "parallelconfig", "strategy"), "layout"),
     **dict.fromkeys(("steptime", "timeperstep", "iterationtime", "itertime", "timeperiteration"), "step_time_s"),
     **dict.fromkeys(
-        ("peakmemory", "peakmem", "maxmemory", "peakmemorypergpu", "gpumemmax", "peakreserved", "memorymaxreserved"),
+        (
+            *("peakmemory", "peakmem", "maxmemory", "maxmem", "peakmemorypergpu", "gpumemmax", "peakreserved"),
+            *("memorymaxreserved", "memory", "mem", "memoryusage", "memoryused", "usedmemory", "memorypergpu"),
+        ),
         "peak_memory_bytes_per_gpu",
     ),
     "throughputtps": "tokens_per_s_per_gpu",  # torchtitan's metric, of one device: pytorch/torchtitan, metrics.py
 }
-_DEVICE = "(?:gpu|device|chip|accelerator)"
+_DEVICE = "(?:gpu|device|chip|accelerator|hpu|npu)"
 # names that mean a column where no other one does
-WEAK = frozenset(["hardware", "seq", "chips", "ffn", "gpumemmax", "peakreserved", "memorymaxreserved", "throughputtps"])
+WEAK = frozenset(
+    [
+        *("hardware", "platform", "system", "seq", "chips", "devices", "servers", "ffn"),
+        *("gpumemmax", "peakreserved", "memorymaxreserved", "throughputtps"),
+        *("memory", "mem", "memoryusage", "memoryused"),
+    ]
+)
 RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s", "TGS"
-    r"(?:throughput)?(?:t|toks?|tokens?)"
+    r"(?:throughput)?(?:t|toks?|tokens?|w|words?)"
     rf"(?:(?:per|p)?(?:s|sec|second)(?:per)?{_DEVICE}|(?:per)?{_DEVICE}(?:per)?(?:s|sec|second))|tgs"
 )
 SAMPLES = re.compile(  # of all GPUs: "Throughput (samples/s)", "train_samples_per_second", "Throughput (S/s)"
     r"(?:train|training)?(?:(?:throughput|thput)s|(?:throughput|thput)?(?:samples|sequences|seqs))(?:per)?(?:s|sec|second)"
 )
+COUNT = re.compile(rf"(?i)(?:#|no\.?|num(?:ber)?[\s_-]+of)[\s_-]*(?:of[\s_-]+)?(?:{_DEVICE})s?")  # "# GPU"
+NETWORK = re.compile(  # "network per node (Gbps)"; GB/s are bytes
+    r"(?i:(?:inter-?node|network|interconnect|nics?)[\s_]*(?:rate|bandwidth|speed)?[\s_]*(?:per|/|a)[\s_]*node)[\s_,]*"
+    r"[(\[]?\s*(?:Gbps|gbps|Gb/s|Gbit/s)\s*[)\]]?"
+)
+A_WHOLE_STEP = re.compile(rf"time(?:per|a)(?:one)?(?:global|train|training|optimi[sz]er)?{STEP}")
 TOKENS = re.compile(r"(?i)\s*(?:[(\[]\s*(?:t|toks?|tokens?)\s*[)\]]|[\s_](?:in[\s_])?tok(?:en)?s)$")  # a unit
 IN_TOKENS = {  # columns that are in tokens where their names say so
     "seq_len": "seq_len",
@@ -106,7 +142,7 @@ SWITCHES = {  # columns of other engines that are on or off: the column that the
     **dict.fromkeys(("usedistributedoptimizer", "distributedoptimizer"), ("zero_stage_fsdp", "1", "0")),
     **{name: ("precision", name, "") for name in ("fp8", "bf16", "fp16")},
     "recomputeactivations": ("recompute", "selective", ""),
-    "enablefloat8linear": ("precision", "fp8", ""),
+    **dict.fromkeys(("enablefloat8linear", "tefp8"), ("precision", "fp8", "")),  # torchtitan's, ROCm's Megatron-LM's
     **dict.fromkeys(("trainingcompile", "compileenable"), ("notes", "torch.compile", "eager")),  # torchtitan's
 }
 KNOWN = frozenset({*INPUTS, *MEASURED, *CARRIED})
@@ -124,9 +160,21 @@ def leaf_of(name: str) -> str:
 
 
 def in_company(names: Sequence[str]) -> dict[str, str]:
-    """Return what single letters of a header mean beside each other: t, p and d of papers, B and T of code."""
+    """Return what names mean beside others: t, p and d of papers, B and T of code, BS beside MBS."""
     plain = {name.strip().lower(): name for name in names if len(name.strip()) == 1}
     known = {column_of(name)[0] for name in names}
+    return _letters_in_company(plain, known) | _batch_in_company(names, known)
+
+
+def _batch_in_company(names: Sequence[str], known: set[str]) -> dict[str, str]:
+    """Return the column of a plain batch beside that of a micro-batch: a whole step's, where nothing else says it."""
+    bare = [name for name in names if letters(name) in BARE_BATCHES]
+    if "micro_batch" not in known or len(bare) != 1 or {"global_batch_sequences", "global_batch_tokens"} & known:
+        return {}
+    return {bare[0]: "global_batch_sequences"}
+
+
+def _letters_in_company(plain: Mapping[str, str], known: set[str]) -> dict[str, str]:
     if {"t", "p"} <= plain.keys() and not {"tp", "pp"} & known:
         return {plain[one]: key for one, key in OF_PAPERS.items() if one in plain and key not in known}
     if {"b", "t"} <= plain.keys() and not {"micro_batch", "seq_len"} & known:
@@ -184,13 +232,17 @@ def _known(name: str) -> str:
     plain = letters(name)
     if plain in SWITCHES:
         return ""
+    if COUNT.fullmatch(name.strip()):
+        return "num_gpus"
     before = STATISTIC.match(name) or MEASURED_WORD.match(name)
     if before and (of := _known(name[before.end() :])) in OF_MANY_STEPS:
         return of
     own = IN_CELLS.get(own_name(plain) or plain, "")
     exact = next((known for known in (*INPUTS, *MEASURED) if letters(known) == plain), "")
     rate = "tokens_per_s_per_gpu" if RATE.fullmatch(plain) else "samples_per_s" if SAMPLES.fullmatch(plain) else ""
-    found = exact or NAMES.get(plain, "") or own or rate
+    whole = "step_time_s" if A_WHOLE_STEP.fullmatch(plain) else ""
+    network = "inter_node_Gbps_per_node" if NETWORK.fullmatch(name.strip()) else ""
+    found = exact or NAMES.get(plain, "") or own or rate or whole or network
     if found or not TOKENS.search(name):
         return found
     bare = letters(TOKENS.sub("", name))

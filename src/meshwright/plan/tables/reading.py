@@ -13,9 +13,9 @@ from typing import NamedTuple
 from ...errors import InputError
 from ...units import counted
 from .cells import FLAGS, is_empty
-from .columns import MEASURED, SWITCHED, WHOLE, unread
-from .engine_cells import FSDP_SWITCHES, PRICED, is_read
-from .figures import with_plain_numbers
+from .columns import MEASURED, WHOLE, unread
+from .engine_cells import FSDP_SWITCHES, PRICED, ZERO1_SWITCHES, is_read
+from .figures import NO_UNIT, with_plain_numbers
 from .lines import read_lines
 from .names import UNIT, column_of, in_company, is_column, is_derived, is_weak, letters, unit_of
 
@@ -23,8 +23,12 @@ from .names import UNIT, column_of, in_company, is_column, is_derived, is_weak, 
 # FSDP", and in the archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/
 # latest/performance-summary.html and performance-summary-archive.html)
 SHARDS = re.compile(r"[2-9]|[1-9]\d+")
+FSDP_WORDS = {"on": "fsdp", "off": "without fsdp", "shard": "shard"}  # cells of zero_stage_fsdp
+# InternLM/InternEvo:configs/_base_/models/internlm_7B.py: above 1 ranks that share states, 1 none, 0 or less all
+ZERO1_WORDS = {"on": "zero1", "off": "none", "shard": "zero1 shard"}
 
 
+OF_TRAINING = "loss (a number)"
 MERGED = " (of cells that a spreadsheet merged only the first has the value)"
 
 
@@ -50,7 +54,7 @@ class RunTable(NamedTuple):
     lines: list[TableLine]
     header_line: int = 1
     caption: str = ""
-    letters: Mapping[str, str] = {}  # single letters that are read, and as which columns
+    beside: Mapping[str, str] = {}  # names that mean what they do by what stands beside them, and as which columns
 
 
 def read_table(path: str | Path) -> RunTable:
@@ -59,6 +63,7 @@ def read_table(path: str | Path) -> RunTable:
     said, rows = found.header, [row for _, row in found.rows]
     columns, rows = _with_switch(said, _columns(said, path), rows)
     columns, rows, numbers = _without_units(columns, rows, [number for number, _ in found.rows])
+    columns = [(name, unit or _no_unit(name, called)) for (name, unit), called in zip(columns, said, strict=True)]
     names = [name for name, _ in columns]
     lines: list[TableLine] = []
     for row, number in zip(rows, numbers, strict=True):
@@ -68,6 +73,7 @@ def read_table(path: str | Path) -> RunTable:
         merged = MERGED if lines and _is_below(cells) else ""
         lines.append(TableLine(cells, fault, 0 if fault else max(0, len(names) - len(row)), merged))
     _read_numbers(lines, names)
+    names = _without_loss(lines, names)
     return RunTable(names, lines, found.header_line, found.caption, in_company(said))
 
 
@@ -78,16 +84,35 @@ def not_read(path: str | Path) -> list[str]:
     again = sum(count - 1 for count in seen.values())
     repeats = f"lines that repeat another word for word: {again}; each counts as a run of its own"
     before = f"the table begins in line {table.header_line}; what stands before it is not read: {table.caption[:80]!r}"
-    short = ", ".join(f"{name} as {column}" for name, column in table.letters.items())
+    short, beside = (
+        ", ".join(f"{name} as {column}" for name, column in table.beside.items() if (len(name.strip()) == 1) == letter)
+        for letter in (True, False)
+    )
     return (
         [before] * bool(table.caption)
         + [f"columns of one letter are read: {short}"] * bool(short)
+        + [f"read by what stands beside it: {beside}"] * bool(beside)
         + [repeats] * bool(again)
         + [
             f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is"
             for name, hint in unread(name for name in table.names if not is_read(name)).items()
         ]
     )
+
+
+def _no_unit(column: str, called: str) -> str:
+    """Return the mark of a number that may be in any unit: of memory under a name that is not our own."""
+    return NO_UNIT if column == "peak_memory_bytes_per_gpu" and column != called else ""
+
+
+def _without_loss(lines: list[TableLine], names: list[str]) -> list[str]:
+    """Return the names of columns with numbers of a loss, as metrics have them, under a name that nothing reads."""
+    said = [text for line in lines if not is_empty(text := line.cells.get("loss") or "")]
+    if not said or not all(re.fullmatch(r"[\d.,]+(?:e[+-]?\d+)?", text.strip(), re.IGNORECASE) for text in said):
+        return names
+    for line in lines:
+        line.cells[OF_TRAINING] = line.cells.pop("loss")
+    return [OF_TRAINING if name == "loss" else name for name in names]
 
 
 def _read_numbers(lines: list[TableLine], names: list[str]) -> None:
@@ -146,26 +171,35 @@ def _unit_below(word: str) -> str:
 def _with_switch(
     said: list[str], columns: list[tuple[str, str]], rows: list[list[str]]
 ) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """Return columns and rows with a column FSDP as what it means: a switch, or the number of ranks that share states.
+    """Return columns and rows with a column FSDP, or ZeRO1, as what it means: a switch, or ranks that share states.
 
     It is a switch where it says no or 0 at least once, or yes, and no number above 1; a number of ranks where it has
-    such, and none is 1. 1 alone, or beside such numbers, could be either.
+    such, and none is 1. 1 alone, or beside such numbers, could be either; 0 beside numbers of ZeRO1 is none or all.
     """
-    place = next((n for n, name in enumerate(said) if letters(name) in FSDP_SWITCHES), None)
-    if place is None or "zero_stage_fsdp" in (name for name, _ in columns):
-        return columns, rows
+    for names, words in ((FSDP_SWITCHES, FSDP_WORDS), (ZERO1_SWITCHES, ZERO1_WORDS)):
+        place = next((n for n, name in enumerate(said) if letters(name) in names), None)
+        if place is not None and "zero_stage_fsdp" not in (name for name, _ in columns):
+            return _switched(columns, rows, place, words)
+    return columns, rows
+
+
+def _switched(
+    columns: list[tuple[str, str]], rows: list[list[str]], place: int, words: Mapping[str, str]
+) -> tuple[list[tuple[str, str]], list[list[str]]]:
+    """Return columns and rows with one column as cells of zero_stage_fsdp; as they are where it could be either."""
     cells = {row[place].strip().lower() for row in rows if len(row) == len(columns) and not is_empty(row[place])}
     shards = {cell for cell in cells if SHARDS.fullmatch(cell)}
     either = {cell for cell in cells if FLAGS.get(cell) == 1}
+    either |= {cell for cell in cells if words is ZERO1_WORDS and FLAGS.get(cell) == 0}
     if not cells or not cells - shards <= FLAGS.keys() or (either if shards else cells == {"1"}):
         return columns, rows
 
     def switched(row: list[str]) -> list[str]:
         cell = row[place].strip().lower() if place < len(row) else ""
         if SHARDS.fullmatch(cell):
-            return [*row[:place], f"shard {cell}", *row[place + 1 :]]
+            return [*row[:place], f"{words['shard']} {cell}", *row[place + 1 :]]
         on = FLAGS.get(cell)
-        return row if on is None else [*row[:place], SWITCHED["on" if on else "off"], *row[place + 1 :]]
+        return row if on is None else [*row[:place], words["on" if on else "off"], *row[place + 1 :]]
 
     return [*columns[:place], ("zero_stage_fsdp", ""), *columns[place + 1 :]], [switched(row) for row in rows]
 

@@ -37,6 +37,7 @@ SPLITS = (
 )  # columns of which one at least says how ranks share the work
 BATCH_SAID = ("global_batch_sequences", "global_batch_tokens", "accumulation_steps")  # one of which says the batch
 IN_TOKENS = re.compile(r"(?i)\s*(?:toks?|tokens)$")  # behind a number
+SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMG])")  # 4M, 0.5M
 NEARBY = 0.01  # of a batch: a digit that is wrong or was rounded away
 NO_LAYOUT = "layout: data parallelism alone, since the row states none"
 
@@ -109,8 +110,8 @@ def batch_sequences(cells: Cells, layout: Layout, assumed: list[str], *, parts: 
 
     They are stated, or follow from tokens, or from the micro-batches of a rank: what is stated has to agree.
     """
-    said = _stated_batches(cells)
     steps, each = count_of(cells, "accumulation_steps", 0, least=0), layout.dp * layout.mbs
+    said = _stated_batches(cells, steps * each)
     if steps and not said:
         if is_empty(cells.get("micro_batch", "")):
             raise InputError("global_batch_sequences: not stated, nor micro_batch, which accumulation_steps multiply")
@@ -144,32 +145,52 @@ def _nearby(batch: int, layout: Layout) -> str:
     return f"; {nearest} would be" if 0 < abs(nearest - batch) <= NEARBY * batch else ""
 
 
-def _stated_batches(cells: Cells) -> dict[str, int]:
-    """Return the sequences of a step by the columns that state them, or their tokens."""
+def _stated_batches(cells: Cells, made: int = 0) -> dict[str, int]:
+    """Return the sequences of a step by the columns that state them, or their tokens.
+
+    `made`: what its micro-batches make, 0 where they make nothing. 4M tokens are 4,000,000 or 4 x 1024 x 1024: the
+    second where that is what the row says otherwise.
+    """
     found: dict[str, int] = {}
-    for column in ("global_batch_sequences", "global_batch_tokens"):
+    for column in BATCH_SAID[:2]:
         said = cells.get(column, "")
-        if is_empty(said):
+        if is_empty(said) or SHORT.fullmatch(IN_TOKENS.sub("", said)):
             continue
-        tokens = IN_TOKENS.search(said)
-        if column == "global_batch_sequences" and tokens is None:
+        if column == "global_batch_sequences" and IN_TOKENS.search(said) is None:
             found[column] = count_of(cells, column)
-            continue
-        found[column] = _of_tokens(IN_TOKENS.sub("", said), said, column, count_of(cells, "seq_len"))
+        else:
+            tokens = count_of({column: IN_TOKENS.sub("", said)}, column)
+            found[column] = _whole(tokens, said, column, count_of(cells, "seq_len"))
+    otherwise = {*found.values(), made} - {0}
+    for column in BATCH_SAID[:2]:
+        if not is_empty(cells.get(column, "")) and column not in found:
+            found[column] = _of_short(cells, column, otherwise)
     return found
 
 
-def _of_tokens(text: str, said: str, column: str, seq_len: int) -> int:
-    """Return the sequences that tokens make; InputError where they are none, or no whole ones."""
-    short = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMG])", text)
-    scale = {"k": 1e3, "m": 1e6, "g": 1e9}[short[2].lower()] if short else 1.0
-    number = float(short[1]) * scale if short else float(count_of({column: text}, column))
-    if number % seq_len:
+def _of_short(cells: Cells, column: str, otherwise: set[int]) -> int:
+    """Return the sequences that tokens such as 4M make; InputError where they are no whole ones, or of what is open."""
+    said, seq_len = cells[column], count_of(cells, "seq_len")
+    short = SHORT.fullmatch(IN_TOKENS.sub("", said))
+    assert short is not None
+    power = "kmg".index(short[2].lower()) + 1
+    tokens, binary = (float(short[1]) * float(base) ** power for base in (1000, 1024))
+    for number in (tokens, binary):
+        if number / seq_len in otherwise:
+            return int(number) // seq_len
+    if column == "global_batch_sequences" and IN_TOKENS.search(said) is None:
+        raise InputError(f"{column}: expected a whole number, got {said!r}; global_batch_tokens says that it is tokens")
+    full = f" ({binary:.0f} would be {binary / seq_len:.0f})" if not binary % seq_len else ""
+    return _whole(tokens, said, column, seq_len, f", and tokens in full{full}")
+
+
+def _whole(tokens: float, said: str, column: str, seq_len: int, more: str = "") -> int:
+    """Return the sequences that tokens make; InputError where they are no whole ones."""
+    if tokens % seq_len:
         raise InputError(
-            f"{column}: {said!r} are {number / seq_len:.6g} sequences of {seq_len} tokens: expected whole ones"
-            + (", and tokens in full" if short else "")
+            f"{column}: {said!r} are {tokens / seq_len:.6g} sequences of {seq_len} tokens: expected whole ones{more}"
         )
-    return int(number) // seq_len
+    return int(tokens) // seq_len
 
 
 def _micro_batch(cells: Cells, dp: int, assumed: list[str]) -> int:
@@ -234,9 +255,11 @@ def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int,
             assumed.append(f"ZeRO {usual}")
     copies = count_of(cells, "replicas", 1)
     if copies > 1:
-        if ranks % copies or found[0] < 2:
+        if ranks % copies or found[0] < 1:
             raise InputError(
-                f"replicas: {counted(copies, 'copy', 'copies')} need ZeRO 2 or 3 and divide dp x cp = {ranks}"
+                f"replicas: {counted(copies, 'copy', 'copies')} need ZeRO 1 to 3 and divide dp x cp = {ranks}"
             )
-        return found[0], ranks // copies
+        found = found[0], ranks // copies
+    if found[0] == 1 and found[1] < ranks:
+        assumed.append(f"ZeRO 1 among {found[1]} ranks each: what is sent is priced as among all {ranks}")
     return found

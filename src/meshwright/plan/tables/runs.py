@@ -3,7 +3,6 @@
 `plan.columns` says what the columns mean.
 """
 
-import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
-from ...hardware import Accelerator, Catalogue, NodeType
-from ...hardware.arithmetic import dies_told, gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
+from ...hardware import Accelerator, Catalogue
 from ...layout import Layout
 from ...units import counted, format_time
 from ...workload.adapters import adapted_flops_per_token
@@ -27,12 +25,14 @@ from ..analytic.price import peak_flops_per_s, precision_named
 from ..layouts.filters import unlike_its_stack
 from ..layouts.legality import illegal
 from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
-from .cells import Cells, check_stated, count_of, is_empty, number_of, text_of
+from .cells import Cells, check_stated, count_of, is_empty, text_of
 from .columns import unread, without_fsdp
 from .engine_cells import check_unread, with_engine_cells, with_layout
-from .figures import is_of_tokens, measured_of, measured_step_s
+from .figures import is_of_tokens, measured_of, measured_step_s, ran_out
+from .gpu_cells import with_gpus_of_degrees, with_gpus_of_nodes
 from .reading import TableLine, read_table
 from .row_layout import BATCH_SAID, batch_sequences, counted_parts, layout_of, row_facts
+from .row_machine import cores_of, host_of_row, link_rate_of_row, listed_accelerator, network_gbps, node_of, node_size
 from .row_model import row_architecture
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused", re.IGNORECASE)
@@ -138,6 +138,7 @@ class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     measured_peak_memory_bytes: float | None = None
     unreadable: tuple[str, ...] = ()  # measured cells that hold something, but no figure
     contradiction: str = ""  # what another measured cell makes of the step, where the two cannot both be
+    ran_out: bool = False  # a measured cell says that memory was not enough
     is_of_rate: bool = False  # the step is what tokens a second make of it
 
 
@@ -160,8 +161,9 @@ def read_rows(
     table = read_table(path)
     names, lines = table.names, table.lines
     lacks = [name for name in ("gpu", "num_gpus") if name not in names]
-    if lacks:
-        hints = "".join(f"; {name}: {hint}" for name, hint in unread(names).items() if hint)
+    hints = "".join(f"; {name}: {hint}" for name, hint in unread(names).items() if hint)
+    counted_by = "seq_len" in names and {"nodes", "dp"} & {*names}  # each of which may say the GPUs
+    if lacks and not (lacks == ["num_gpus"] and counted_by and "num_gpus" not in hints):
         told = f"; it has {', '.join(filter(None, names))}{hints}" if len(names) > 1 or not table.header_line else ""
         columns = f"column{'s' if len(lacks) > 1 else ''} {' and '.join(lacks)}"
         place = {0: "the keys of its objects", 1: "its first line"}.get(table.header_line, f"line {table.header_line}")
@@ -184,13 +186,15 @@ def _row(
     cells = {key: (value or "").strip() for key, value in line.cells.items()}
     name, family = cells.get("id") or f"row-{number}", "" if line.fault else cells.get("family", "")
     run, reason = None, None
+    assumed: list[str] = []
     try:
         if line.fault:
             raise InputError(line.fault)
-        cells = with_engine_cells(cells)
+        cells = with_engine_cells(with_gpus_of_nodes(cells, catalogue, assumed))
         check_unread(cells)
+        cells = with_gpus_of_degrees(cells, assumed)
         check_stated(cells, NEEDED, ONE_OF, hint=line.merged)
-        run = _run(name, family, with_layout(cells), catalogue, known, models, folder)
+        run = _run(name, family, with_layout(cells), catalogue, known, models, folder, assumed)
     except InputError as error:
         reason = str(error)
         if line.ends:  # the cells that are there may stand under other columns than their own
@@ -210,6 +214,7 @@ def _row(
         measured_peak_memory_bytes=measured_of(cells, "peak_memory_bytes_per_gpu", unreadable),
         unreadable=tuple(unreadable),
         contradiction=contradiction,
+        ran_out=ran_out(cells),
         is_of_rate=measured_s is not None and is_of_tokens(cells),
     )
 
@@ -222,17 +227,17 @@ def _run(
     known: Book,
     models: Mapping[str, Architecture],
     folder: Path,
+    assumed: list[str],
 ) -> Run:
-    assumed: list[str] = []
-    key = _listed(cells, catalogue, assumed)
+    key = listed_accelerator(cells, catalogue, assumed)
     precision = _precision(cells, catalogue.accelerators[key], assumed)
     beside = beside_of(cells, key)
     cells = _with_unstated(cells, known, beside, assumed)
     accelerator = catalogue.accelerators[key]
     gpus = count_of(cells, "num_gpus")
-    node_name, node = _node(catalogue, key)
-    per_node = _per_node(cells, node, gpus, assumed)
-    cores = _cores(accelerator, node, per_node, assumed)
+    node_name, node = node_of(catalogue, key)
+    per_node = node_size(cells, node, gpus, assumed)
+    cores = cores_of(accelerator, node, per_node, assumed)
     further = count_of(cells, "mtp_layers", 0, least=0)
     default = "" if _is_dated(cells) else _unnamed(cells, precision, known, gpus, per_node, further)
     stack_name = _stack(family, cells, default, known, beside, assumed)
@@ -240,7 +245,7 @@ def _run(
     stack = known.stacks[stack_name]
     parts = counted_parts(accelerator, node) if cores == 1 else ""
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed, parts=parts)
-    rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
+    rate = network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
     batch = batch_sequences(cells, layout, assumed, parts=parts)
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
@@ -259,9 +264,9 @@ def _run(
         gpus=gpus,
         gpus_per_node=min(per_node, gpus),
         domain=per_node * trays,
-        link_bytes_per_s=_link_rate(catalogue, accelerator, node, assumed if gpus > 1 else []) / cores,
+        link_bytes_per_s=link_rate_of_row(catalogue, accelerator, node, assumed if gpus > 1 else []) / cores,
         node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
-        host=_host(accelerator, node, catalogue),
+        host=host_of_row(accelerator, node, catalogue),
         architecture=architecture,
         layout=layout,
         shard=shard,
@@ -276,30 +281,6 @@ def _run(
     )
 
 
-def _per_node(cells: Cells, node: NodeType | None, gpus: int, assumed: list[str]) -> int:
-    found = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
-    if gpus > found and is_empty(cells.get("gpus_per_node", "")):
-        assumed.append(f"{counted(found, 'GPU')} a node (gpus_per_node)")
-    return found
-
-
-def _cores(accelerator: Accelerator, node: NodeType | None, per_node: int, assumed: list[str]) -> int:
-    """Return into how many of its cores, each counted as a GPU, a row divides an accelerator; 1 where it counts chips.
-
-    What frameworks drive as a device may be a core: a node then has that many times the catalogue's accelerators.
-    """
-    most = round(accelerator.cores.number) if accelerator.cores else 1
-    if most == 1 or node is None:
-        return 1
-    chips = round(node.gpus.number)
-    found = per_node // chips if per_node % chips == 0 and most % (per_node // chips) == 0 else 1
-    if found == 1:
-        assumed.append(f"a GPU is a chip of {most} cores (gpus_per_node says that cores are counted: {most * chips})")
-    else:
-        assumed.append(f"a GPU is one of {found} cores of a chip: a node has {chips} chips, and {per_node} are counted")
-    return found
-
-
 def _with_unstated(cells: Cells, known: Book, beside: str, assumed: list[str]) -> Cells:
     """Return the cells of a row with what its table leaves unsaid and another page of its authors says."""
     found: dict[str, str] = {}
@@ -309,13 +290,6 @@ def _with_unstated(cells: Cells, known: Book, beside: str, assumed: list[str]) -
             assumed += [f"not stated in the table: {name} {cell} ({entry.source})" for name, cell in new.items()]
             found |= new
     return {**cells, **found} if found else cells
-
-
-def _listed(cells: Cells, catalogue: Catalogue, assumed: list[str]) -> str:
-    """Return the accelerator of a row as drivers list it; that it is one die of a card is added to `assumed`."""
-    key = catalogue.shown_key(accelerator_of(catalogue, text_of(cells, "gpu")))
-    assumed += dies_told(catalogue, key)
-    return key
 
 
 def _precision(cells: Cells, accelerator: Accelerator, assumed: list[str]) -> str:
@@ -335,15 +309,6 @@ def _check_own(stack: str, cells: Cells, further: int) -> None:
     if stack == OWN and further:
         raise InputError(f"mtp_layers: {NO_FURTHER}; name a family that may have them")
     check_own(stack, {"activations_away": text_of(cells, "activations_away", "")})
-
-
-def _network_gbps(cells: Cells, catalogue: Catalogue, node: NodeType | None, assumed: list[str]) -> float:
-    """Return the Gb/s of all NICs of a node: the row's, or those of the catalogue's node, which is assumed."""
-    rate = number_of(cells, "inter_node_Gbps_per_node")
-    if rate is None:
-        rate = (node_network_bytes_per_s(catalogue, node) * 8e-9 if node else 0.0) or 3200.0
-        assumed.append(f"inter-node rate {rate:.0f} Gb/s a node")
-    return rate
 
 
 def _check_legal(layout: Layout, model: Architecture, stack: str, **job: int) -> None:
@@ -429,57 +394,3 @@ def _stranger(cells: Cells, beside: str) -> str:
     if FSDP.search(sharded) and not without_fsdp(sharded) and not JAX.search(beside):
         return STRANGERS[2]
     return STRANGERS[3]
-
-
-def accelerator_of(catalogue: Catalogue, name: str) -> str:
-    """Return the catalogue's key for a GPU as a table names it: "GB200-NVL72", or its node (a2-ultragpu-8g: A100)."""
-    try:
-        return catalogue.accelerator_key(name)
-    except InputError:
-        with contextlib.suppress(InputError):
-            return catalogue.node(name).accelerator
-        words = re.sub(r"(?<=[a-z]) (?=\d)", "", re.sub(r"\(.*?\)", " ", name.lower()))
-        stems = {key.split("-")[0] for key in catalogue.accelerators}
-        stem = next(
-            (word for word in re.findall(r"[a-z0-9]+", words) if word in stems and re.search(r"\d", word)), None
-        )
-        if stem is None:
-            raise
-        size = re.search(r"(\d+) ?gb", words)
-        keys = [key for key in catalogue.accelerators if key == stem or key.startswith(stem + "-")]
-        sized = [key for key in keys if size and f"{size.group(1)}g" in key and ("pcie" in key) == ("pcie" in words)]
-        if sized or stem in keys:
-            return sized[0] if sized else stem
-        return catalogue.accelerator_key(stem)
-
-
-def _node(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | None]:
-    """Return the first node type of the catalogue with this accelerator, or with the same family of it."""
-    listed = catalogue.shown_key
-    exact = [key for key, node in catalogue.whole_nodes.items() if listed(node.accelerator) == accelerator]
-    related = [key for key, node in catalogue.whole_nodes.items() if _chip(node.accelerator) == _chip(accelerator)]
-    for key in (*exact, *related):
-        return key, catalogue.listed_node(key)
-    return "", None
-
-
-def _chip(accelerator: str) -> str:
-    """Return the part of a key that names the chip, without its memory and form: "rtx-3090" of "rtx-3090-ti"."""
-    found = re.match(r"(?:[a-z]+-)*[a-z]*\d\w*", accelerator)
-    return found.group() if found else accelerator
-
-
-def _host(accelerator: Accelerator, node: NodeType | None, catalogue: Catalogue) -> HostFigures:
-    """Return what the catalogue knows of the host of an accelerator: its link, and the memory of the node."""
-    link = catalogue.interconnect(accelerator.cpu_link or accelerator.host_link).rate_bytes_per_s
-    memory_rate = node.host_memory_rate.number if node and node.host_memory_rate else None
-    return HostFigures(link, memory_rate, node.host_memory.number if node and node.host_memory else None)
-
-
-def _link_rate(catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None, assumed: list[str]) -> float:
-    """Return the rate of one GPU to its peers; a bridge between cards is none that a table could tell of."""
-    own = accelerator.link if accelerator.peer_access or not accelerator.bridged else None
-    link = catalogue.interconnect(own or accelerator.host_link) if own or node is None else gpu_link(catalogue, node)
-    told = without_peers(accelerator, link)
-    assumed += [told] if told else []
-    return link.rate_bytes_per_s * share_between_peers(accelerator, link)
