@@ -16,6 +16,7 @@ from ..files import parse_json, parse_toml, read_text
 
 MAX_BYTES = 4 * 2**20
 MOST_VALUES = 200_000
+CONFLICT = re.compile(r"^<{7} .*$(?=[\s\S]*?^={7}$[\s\S]*?^>{7} )", re.MULTILINE)  # the marks of git merge
 DEEPEST = 100
 KINDS = {
     **{".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python", ".ipynb": "notebook"},
@@ -48,8 +49,13 @@ class Document:
 
 
 def read_document(path: str) -> tuple[str, str]:
-    """Return the name of a file, for messages, and its text."""
-    return PurePath(path).name, read_text(path, max_bytes=MAX_BYTES)
+    """Return the name of a file, for messages, and its text; InputError for one whose merge nobody finished."""
+    name, text = PurePath(path).name, read_text(path, max_bytes=MAX_BYTES)
+    found = CONFLICT.search(text)
+    if found is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        raise InputError(f"{name}: line {line}: a merge conflict, which git has left in the file and nobody resolved")
+    return name, text
 
 
 def kind_of(name: str, text: str) -> str:

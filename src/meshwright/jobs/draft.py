@@ -33,6 +33,7 @@ MOST_STAGES = 4096  # of a pipeline, and on one rank of it: more than any model 
 SPLIT = ("tp", "pp", "cp")
 
 
+UNFUSED = "before-2023"  # the planner's stack without fused attention
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
 ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
 COUNTED = "counted"  # the planner's trait of jobs whose hosts wait for counts of rows
@@ -150,6 +151,11 @@ class Draft:
     def offload(self, kind: Offload) -> None:
         """Set what lives in host memory."""
         self.switches["offload"] = kind
+
+    def without_fused_attention(self, why: str) -> None:
+        """Have the kernels of a stack without fused attention price the job, and list why."""
+        self.stack = UNFUSED
+        self.assume(f"attention in kernels of its own steps, since {why}: priced as --stack {UNFUSED}")
 
     def zero(self, stage: Literal[0, 1, 2, 3]) -> None:
         """Set what data-parallel ranks share of the states."""

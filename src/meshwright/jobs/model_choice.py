@@ -1,5 +1,6 @@
 """Choice of the model of a job, by what its files say: sizes, a config.json among them, a name of the catalogue."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -20,13 +21,15 @@ from .models import (
     changed,
     differences,
     differs_in_sizes,
+    has_other_weights,
     with_sizes,
 )
 from .nearby import nearby
 from .savings import Remarked
-from .shell.marks import without_unknown
+from .shell.marks import OPEN, without_unknown
 from .sources import Sources
 
+PATH = re.compile(rf"[/~.$]|{OPEN}")  # begins a path of some machine; a name on Hugging Face does not
 COMPLETE = frozenset({"hidden_size", "num_hidden_layers", "num_attention_heads"})
 
 
@@ -127,6 +130,8 @@ def _sizes(model: Architecture) -> str:
 def _without_config(said: ModelSaid, remarked: Remarked) -> Architecture | None:
     name = catalogue_name(said.name) if said.name else None
     if not said.config.keys() >= COMPLETE:
+        if name is not None and PATH.match(said.name):
+            remarked.assume(f"the model is {name}: by the name of {said.name}, which is not here")
         return None if name is None else _named(name, said, remarked)
     shape = {key: value for key, value in said.config.items() if key not in said.unsure}
     alike = [name] if name else by_shape(shape)
@@ -144,6 +149,8 @@ def _without_config(said: ModelSaid, remarked: Remarked) -> Architecture | None:
     model = architecture_of_sizes(config, name=said.name or (alike[0] if len(alike) == 1 else ""), where=said.where)
     if len(alike) == 1:
         _say_differences(model, alike[0], said.where, remarked)
+    if not said.name and len(alike) == 1 and has_other_weights(model, alike[0]):
+        return msgspec.structs.replace(model, name="")
     return model
 
 

@@ -50,6 +50,7 @@ VARIANT = re.compile(
     r"|\d+x\d*|draft|eagle-?\d*|medusa|speculator|debug\w*|proxy|distil\w*|sheared|vl|vision|audio|omni|reduced|pruned)(?![a-z0-9])"
 )
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+OTHER_SIZE = 0.01  # of a model's parameters: more than biases, norms and learned positions come to
 COMPARED = ("num_key_value_heads", "intermediate_size", "vocab_size", "expert_size", "experts", "experts_per_token")
 FINER = {
     "num_experts": "experts",
@@ -230,6 +231,12 @@ def differs_in_sizes(model: Architecture, published: str) -> bool:
         return True
     unlike = [key for key in (*SHAPE, *COMPARED) if getattr(model, key) != getattr(other, key)]
     return sum(key != "vocab_size" and not _without_effect(key, model, other) for key in unlike) > 1
+
+
+def has_other_weights(model: Architecture, published: str) -> bool:
+    """Whether a model, of the vocabulary that it has, is not as large as the published one: tied weights, say."""
+    other = changed(architecture_named(published), {"vocab_size": model.vocab_size}, published)
+    return abs(other.parameters - model.parameters) > OTHER_SIZE * other.parameters
 
 
 def _gated(model: Architecture) -> bool:

@@ -1,5 +1,6 @@
 """Runs: the scripts of a job followed each by itself, and which of them starts the training."""
 
+import contextlib
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -292,9 +293,26 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
     named = (word.rpartition("=")[2] for words in commands for word in words)
     sources.python_words = list(dict.fromkeys(word for word in named if word.endswith(".py")))
     sources.programs = list(dict.fromkeys(name for outcome in outcomes for name in programs_of(outcome.started)))
+    if sources.launch is None:
+        sources.ranks_told = _ranks_told([one for outcome in outcomes for one in outcome.started], sources)
     if sources.launch is None and sources.programs and (sources.documents or sources.python_files.given):
         told = ", ".join(sources.programs[:3])
         sources.assumed.append(f"{told}: started beside the configuration, and taken to change nothing of it")
+
+
+def _ranks_told(commands: Sequence[Started], sources: Sources) -> str:
+    """Return in words the nodes and ranks of the first program that a launcher starts, "" where nothing says them."""
+    launches = (read_command(one, lambda program, arguments: "huggingface") for one in commands)
+    for found in filter(None, launches):
+        launch = found
+        with contextlib.suppress(InputError):  # where the two contradict each other, the command counts
+            launch = found if sources.machines is None else on_machines(found, sources.machines)
+        nodes, each, world = launch.nodes, launch.per_node, launch.counts.get("world")
+        if nodes and each:
+            return f"{nodes[1]} x {each[1]} = {nodes[0] * each[0]} ranks"
+        if world or each:
+            return (world or each or (0, ""))[1]
+    return ""
 
 
 def _lost(commands: Sequence[Started]) -> list[str]:

@@ -42,6 +42,7 @@ class Sources:
     applied: dict[str, str] = field(default_factory=dict)  # manifests that a script hands to a cluster
     python_words: list[str] = field(default_factory=list)  # Python files that its commands name
     programs: list[str] = field(default_factory=list)  # that are started and are no engine's that is known
+    ranks_told: str = ""  # nodes and ranks of the first of these that a launcher of ranks starts
     called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
     sourced_missing: list[str] = field(default_factory=list)  # scripts that are sourced and are not here
     seen_by_missing: dict[str, str] = field(default_factory=dict)  # variables that the last of these would see

@@ -22,6 +22,7 @@ NESTED = (  # whether the scales of four bits are in fewer bits too
     "arguments.bnb_4bit_use_double_quant",
     "arguments.use_bnb_nested_quant",
     "arguments.use_nested_quant",
+    "arguments.double_quant",
     "axolotl.bnb_config_kwargs.bnb_4bit_use_double_quant",
 )
 # checkpoints in few bits, by what their names have
@@ -102,6 +103,7 @@ def _frozen(draft: Draft, keys: Keys) -> None:
 def _few_bits(draft: Draft, keys: Keys) -> None:
     """Set the type of frozen weights in few bits; it holds beside adapters alone."""
     bits = keys.whole("arguments.quantization_bit")
+    own_bits = keys.whole("arguments.bits")  # of QLoRA's own program, and of others with its flags
     method = (keys.word("arguments.quantization_method") or "bnb").lower()
     four, eight = keys.find(*FOUR), keys.find(*EIGHT)
     if bits:
@@ -113,6 +115,12 @@ def _few_bits(draft: Draft, keys: Keys) -> None:
             return
         nested = keys.switch("arguments.double_quantization", default=True)  # of LLaMA-Factory
         kind = keys.word("arguments.quantization_type") or "nf4"
+    elif own_bits in {4, 8}:
+        told, name = keys.told("arguments.bits"), "nf4" if own_bits == 4 else "int8"
+        nested = keys.switch("arguments.double_quant", default=True)  # artidoro/qlora:qlora.py
+        kind = keys.word("arguments.quant_type") or "nf4"
+        if name == "nf4" and "arguments.double_quant" not in keys.values:
+            draft.assume("scales of the four bits in eight bits (the default of --double_quant, as QLoRA has it)")
     elif four and keys.switch(four):
         told, name, nested = keys.told(four), "nf4", keys.switch(*NESTED, default=False)
         kind = keys.word("arguments.bnb_4bit_quant_type", "axolotl.bnb_config_kwargs.bnb_4bit_quant_type") or "nf4"

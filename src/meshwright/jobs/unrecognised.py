@@ -48,10 +48,11 @@ def _of_own_program(sources: Sources) -> InputError:
     files = sources.python_files
     here = any(files.started_by(one, sources.written, sources.folder) for one in sources.programs[:3])
     gives = "" if here else f"; {name} is not here: --job {as_given(own)} {name} gives it too"
+    ranks = f"; read so far: {sources.ranks_told}" if sources.ranks_told else ""
     return InputError(
         f"{own}: starts {told}, no training of an engine that is known (what a program of one's own does "
         f"is said by --model, --layout, --gpus, --global-batch and --seq-len in place of --job{gives}); "
-        f"expected {EXPECTED}"
+        f"expected {EXPECTED}{ranks}"
     )
 
 

@@ -46,6 +46,7 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
     ("SkyRL", r"(?:^|[./])skyrl(?:_train)?[./]"),
     ("VeOmni", r"(?:^|[./])veomni[./]"),
     ("PaddlePaddle", r"^paddle\.distributed\.launch$|(?:^|/)fleetrun$"),
+    ("PaddleNLP", r"^--(?:unified_checkpoint|virtual_pp_degree|amp_master_grad|sharding_parallel_\w+)(?:=|$)"),
     ("fms-fsdp", r"(?:^|/)main_training(?:_\w+)?\.py$|^--use_dummy_dataset(?:=|$)"),
     ("nanoGPT", r"^--n_embd="),
     ("ROLL", r"(?:^|/)start_(?:rlvr|agentic|sft|dpo|distill)_(?:\w+_)?pipeline\.py$"),
@@ -108,6 +109,18 @@ MARKS: tuple[tuple[str, frozenset[str]], ...] = (
     ("torchforge", frozenset({"actors", "services"})),
     ("MaxDiffusion", frozenset({"pretrained_model_name_or_path", "ici_fsdp_parallelism"})),
     ("trlX", frozenset({"method", "train", "tokenizer", "model"})),
+    # PaddleNLP's TrainingArguments, beside the batch that Hugging Face's have too (paddlenlp/trainer/training_args.py)
+    *(
+        ("PaddleNLP", frozenset({"per_device_train_batch_size", name}))
+        for name in (
+            *("unified_checkpoint", "virtual_pp_degree", "amp_master_grad", "sharding_parallel_degree"),
+            *("sharding_parallel_config", "pipeline_parallel_config", "tensor_parallel_config", "sep_parallel_degree"),
+        )
+    ),
+    *(
+        ("PaddleNLP", frozenset({"per_device_train_batch_size", "recompute", name}))
+        for name in ("tensor_parallel_degree", "pipeline_parallel_degree", "sharding", "fp16_opt_level")
+    ),
 )
 # packages whose TrainingArguments and SFTConfig have Hugging Face's names and other settings
 NAMESAKES: tuple[tuple[str, str], ...] = (

@@ -75,3 +75,18 @@ def test_a_number_of_thousands_of_digits_in_slurms_lines_is_none(tmp_path):
     script = f"#!/bin/bash\n#SBATCH --nodes={'9' * 5000} --ntasks-per-node=8\nsrun python {MEGATRON}\n"
 
     assert "\n" not in answer({"a.sh": script}, tmp_path, random.Random(1))
+
+
+@pytest.mark.parametrize("name", ["run.sh", "own.yaml", "ds.json"])
+def test_a_merge_that_nobody_finished_is_named_with_its_line(tmp_path, name):
+    (tmp_path / name).write_text("a: 1\n<<<<<<< HEAD\nb: 2\n=======\nb: 3\n>>>>>>> theirs\n")
+
+    with pytest.raises(InputError, match=f"{name}: line 2: a merge conflict"):
+        read_job([str(tmp_path / name)], JobOptions())
+
+
+def test_lines_that_underline_a_title_are_no_merge_conflict(tmp_path):
+    (tmp_path / "own.yaml").write_text("# Title\n# =======\n# <<<<<<< not git's\nbase_model: a\n")
+
+    with pytest.raises(InputError, match="no engine's configuration"):
+        read_job([str(tmp_path / "own.yaml")], JobOptions())

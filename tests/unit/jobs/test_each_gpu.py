@@ -34,6 +34,53 @@ def test_ranks_on_each_gpu_are_as_many_as_a_node_of_the_cluster_has(tmp_path, co
     assert listed is (any(word in command for word in (" gpu ", " auto ", "llama")) and "VISIBLE" not in command)
 
 
+SCRATCH = """model_name: pythia-160m
+train: {global_batch_size: 64, micro_batch_size: 4, max_seq_length: 512}
+devices: auto
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "world"),
+    [
+        (f"deepspeed {TUNE} --zero_stage 2", 4),
+        (f"deepspeed --master_port 29501 {TUNE} --zero_stage 2", 4),
+        (f"accelerate launch {TUNE}", 4),
+        (f"deepspeed --hostfile hosts {TUNE} --zero_stage 2", None),
+        (f"deepspeed $WHERE {TUNE} --zero_stage 2", None),
+        (f"#SBATCH --nodes=2\ndeepspeed {TUNE} --zero_stage 2", None),
+        (f"accelerate launch --num_machines 3 {TUNE}", None),
+        (f"NNODES=2\ndeepspeed {TUNE} --zero_stage 2", None),
+    ],
+)
+def test_a_launcher_that_no_file_of_hosts_is_named_to_starts_on_one_node_which_is_listed(tmp_path, command, world):
+    (tmp_path / "run.sh").write_text(f"{command}\n")
+
+    found = read_job([str(tmp_path / "run.sh")], JobOptions(gpus_per_node=4))
+
+    assert found.world == world
+    assert any("one node: " in text and "--gpus" in text for text in found.assumed) is (world is not None)
+
+
+def test_ranks_that_are_asked_for_are_none_of_one_node(tmp_path):
+    (tmp_path / "run.sh").write_text(f"deepspeed {TUNE} --zero_stage 2\n")
+
+    found = read_job([str(tmp_path / "run.sh")], JobOptions(gpus_per_node=4, gpus=16))
+
+    assert found.world == 16
+    assert not any("one node" in text for text in found.assumed)
+
+
+@pytest.mark.parametrize(("nodes", "world"), [("", 4), ("num_nodes: 3\n", 12)])
+def test_devices_that_a_trainer_finds_by_itself_are_those_of_a_node_of_the_cluster(tmp_path, nodes, world):
+    (tmp_path / "own.yaml").write_text(SCRATCH + nodes)
+
+    found = read_job([str(tmp_path / "own.yaml")], JobOptions(gpus_per_node=4))
+
+    assert found.world == world
+    assert any("a node of --cluster has 4" in text for text in found.assumed)
+
+
 def test_without_a_cluster_the_number_is_asked_for(tmp_path):
     found = job(tmp_path, {"run.sh": f"torchrun --nproc_per_node gpu --nnodes 2 {TUNE}\n"})
 

@@ -110,3 +110,14 @@ def test_a_model_with_gates_is_not_taken_for_a_published_one_without(tmp_path):
     assert "pythia" not in found.architecture.name
     assert not any("pythia" in told for told in found.assumed)
     assert any("vocabulary of 50257: the files do not say it" in told for told in found.assumed)
+
+
+def test_a_length_that_the_configuration_of_a_known_model_decides_is_told_beside_the_question(tmp_path):
+    of_hf = "model: {type: llama}\nuse_hf_model_config: true\ninitialize_from_hf: %s\n"
+    trainer = OWN[OWN.index("trainer:") :]
+
+    known = job(tmp_path, {"own.yaml": of_hf % "meta-llama/Llama-2-13b-hf" + trainer}, gpus=16)
+    other = job(tmp_path, {"own.yaml": of_hf % "us/our-model" + trainer}, gpus=16)
+
+    assert any("config.json has positions: 4096 of the published one" in note for note in known.notes)
+    assert any(note.endswith("config.json has positions") for note in other.notes)

@@ -174,3 +174,25 @@ model:
     found = job(tmp_path, {"gpt.yaml": text})
 
     assert found.architecture.parameters == load_model("gpt2").architecture.parameters - 512 * 768
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [("/data/models/llama-7b", True), ("../llama-7b", True), ("huggyllama/llama-7b", False)],
+)
+def test_a_model_by_the_name_of_a_folder_that_is_not_here_is_listed_as_assumed(tmp_path, name, listed):
+    found = job(tmp_path, {"sft.sh": TRL.replace("meta-llama/Llama-3.1-8B", name)}, gpus=8)
+
+    assert found.architecture == load_model("llama-7b").architecture
+    assert any("the model is llama-7b: by the name of" in text for text in found.assumed) is listed
+
+
+def test_sizes_of_a_published_model_that_is_larger_have_not_its_name(tmp_path):
+    flags = "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --micro-batch-size 1 --global-batch-size 64"
+    more = "--seq-length 1024 --max-position-embeddings 1024 --position-embedding-type rope --bf16 --vocab-size 50304"
+    start = f"torchrun --nproc_per_node 8 pretrain_gpt.py {flags} {more}"
+
+    tied = job(tmp_path, {"a.sh": f"{start}\n"})
+    untied = job(tmp_path, {"a.sh": f"{start} --untie-embeddings-and-output-weights\n"})
+
+    assert (tied.architecture.name, untied.architecture.name) == ("", "pythia-1.4b")

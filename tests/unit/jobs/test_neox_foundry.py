@@ -265,3 +265,37 @@ def test_a_micro_batch_is_no_more_than_what_a_device_has(tmp_path):
 
     assert (found.layout.dp, found.layout.mbs, found.global_batch) == (64, 4, 256)
     assert any("is more than the 4 of a device" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "stack"),
+    [
+        ('"attention-config": [[["flash"], 24]],', ""),
+        ('"attention-config": [[["global"], 24]],', "before-2023"),
+        ('"te_mha": true,', ""),
+        ("", "before-2023"),
+    ],
+)
+def test_attention_of_neox_that_no_fused_kernel_computes_is_priced_by_a_stack_without_one(tmp_path, kinds, stack):
+    found = job(tmp_path, {"small.yml": NEOX.replace('"precision"', f'{kinds} "precision"')}, gpus=8)
+
+    assert found.stack == stack
+    assert any("attention in kernels of its own steps" in text for text in found.assumed) is bool(stack)
+
+
+@pytest.mark.parametrize("kind", ["mamba", "rwkv"])
+def test_layers_of_neox_that_have_no_attention_are_refused(tmp_path, kind):
+    file = NEOX.replace('"precision"', f'"attention-config": [[["{kind}", "flash"], 12]], "precision"')
+
+    with pytest.raises(InputError, match=f"layers of {kind} are not read"):
+        job(tmp_path, {"small.yml": file}, gpus=8)
+
+
+@pytest.mark.parametrize(("tp", "vocabulary"), [(1, 50304), (2, 50432), (4, 50688)])
+def test_the_vocabulary_of_neoxs_tokenizer_is_padded_as_its_ranks_cut_it(tmp_path, tp, vocabulary):
+    file = NEOX.replace('"model-parallel-size": 2', f'"model-parallel-size": {tp}, "tokenizer_type": "HFTokenizer"')
+    file = file.replace('"seq-length"', '"vocab-file": "data/20B_tokenizer.json", "seq-length"')
+
+    found = job(tmp_path, {"small.yml": file}, gpus=8)
+
+    assert found.architecture.vocab_size == vocabulary

@@ -271,6 +271,24 @@ def test_the_stage_in_deepspeeds_file_counts_and_a_flag_that_differs_is_said(tmp
     assert "zero-stage 1 gives way to zero_optimization.stage 3 (ds.json)" in found.notes
 
 
+@pytest.mark.parametrize(
+    ("flags", "stack"),
+    [
+        ("--deepspeed --zero-stage 1", "before-2023"),
+        ("--deepspeed --zero-stage 1 --use-flash-attn-v2", ""),
+        ("--deepspeed --zero-stage 1 --use-flash-attn", ""),
+        ("", ""),  # of Megatron-LM, whose Transformer Engine has a fused kernel
+    ],
+)
+def test_megatron_deepspeed_without_its_switch_of_fused_attention_is_priced_without_it(tmp_path, flags, stack):
+    start = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MEGATRON} {flags}"
+
+    found = job(tmp_path, {"run.sh": f"{start}\n"})
+
+    assert found.stack == stack
+    assert not any("flash" in text for text in found.ignored)
+
+
 @pytest.mark.parametrize(("flags", "zero", "precision"), [("--zero_stage 3 --dtype bf16", 3, "bf16")])
 def test_a_program_that_makes_deepspeeds_configuration_from_flags_is_read_by_them(tmp_path, flags, zero, precision):
     start = "deepspeed --num_gpus 8 main.py --model_name_or_path meta-llama/Llama-2-7b-hf --max_seq_len 512 "

@@ -111,3 +111,67 @@ def test_states_that_some_ranks_share_are_read_by_the_names_of_a_programs_flags(
 
     assert (found.layout.tp, found.layout.dp, found.layout.replicas, found.layout.zero) == (2, 4, 2, 3)
     assert any("states that 2 ranks share: by the name of" in text for text in found.assumed)
+
+
+QLORA = f"{START}{TRAINER}--lora_r 16 "
+
+
+@pytest.mark.parametrize(
+    ("flags", "weights"),
+    [
+        ("--bits 4 --double_quant --quant_type nf4", "nf4-nested"),
+        ("--bits 4", "nf4-nested"),  # by the default of the program that has these flags
+        ("--bits 4 --double_quant False", "nf4"),
+        ("--bits 8", "int8"),
+        ("--bits 16", ""),
+        ("--q_lora True --double_quant True", "nf4-nested"),
+        ("--use_4bit True --use_nested_quant False", "nf4"),
+    ],
+)
+def test_bits_of_frozen_weights_are_read_by_the_names_of_a_programs_flags(tmp_path, flags, weights):
+    found = job(tmp_path, {"run.sh": f"{QLORA}{flags}\n"})
+
+    assert (found.lora_rank, found.weights) == (16, weights)
+    assert not any("bits" in text or "quant" in text for text in found.ignored)
+
+
+@pytest.mark.parametrize(
+    ("flags", "length"),
+    [
+        ("--source_max_len 100 --target_max_len 28", 128),
+        ("--max_source_length 64 --max_target_length 128", 192),
+        ("--source_max_len 100 --target_max_len 28 --model_max_length 512", 512),
+        ("--max_target_length 128", None),
+    ],
+)
+def test_a_prompt_and_its_answer_that_have_lengths_of_their_own_make_one_row(tmp_path, flags, length):
+    start = START.replace("--max_length 2048 ", "")
+
+    assert job(tmp_path, {"run.sh": f"{start}{TRAINER}{flags}\n"}).seq_len == length
+
+
+@pytest.mark.parametrize(
+    ("more", "precision", "assumed"),
+    [("", "fp16", True), ("--dtype bf16", "bf16", False), ("--bf16", "bf16", False), ("--fp16", "fp16", False)],
+)
+def test_a_deepspeed_configuration_that_a_program_makes_itself_is_of_half_precision(tmp_path, more, precision, assumed):
+    words = "--model_name_or_path facebook/opt-1.3b --per_device_train_batch_size 4 --max_seq_len 512 --zero_stage 3"
+
+    found = job(tmp_path, {"run.sh": f"deepspeed --num_gpus 8 main.py {words} {more}\n"})
+
+    assert found.precision == precision
+    assert any("--precision says another" in text for text in found.assumed) is assumed
+
+
+def test_a_tower_before_the_decoder_is_said_not_to_be_priced(tmp_path):
+    found = job(tmp_path, {"run.sh": f"{START}{TRAINER}--vision_tower openai/clip-vit-large-patch14\n"})
+
+    assert any("the tower before the decoder" in text for text in found.ignored)
+
+
+def test_attention_that_a_program_wants_step_by_step_is_said_to_be_priced_as_one_kernel(tmp_path):
+    eager = job(tmp_path, {"run.sh": f"{START}{TRAINER}--attn_implementation eager\n"})
+    fused = job(tmp_path, {"run.sh": f"{START}{TRAINER}--attn_implementation sdpa\n"})
+
+    assert any("scores lie in memory" in text for text in eager.ignored)
+    assert not any("scores" in text for text in fused.ignored)

@@ -133,3 +133,26 @@ def test_a_registry_of_torchtitan_is_found_in_the_checkout_beside_the_script(tmp
     found = job(tmp_path, "{here}/run.sh", run_sh=launch)
 
     assert (found.model_name, found.global_batch) == ("qwen3-1.7b", 32)
+
+
+TRAINED = "--model_name_or_path Qwen/Qwen2.5-1.5B --do_train --max_length 512 --per_device_train_batch_size 2"
+
+
+@pytest.mark.parametrize("command", ["hostname -s", "date +%F", "uname -n", "nproc"])
+def test_what_only_the_machine_prints_is_no_empty_word_that_parts_the_tasks_of_srun(tmp_path, command):
+    step = f"srun bash -c 'accelerate launch --num_processes 4 --num_machines 1 --role $({command}): own.py {TRAINED}'"
+
+    found = job(tmp_path, "{here}/a.sh", a_sh=f"#SBATCH --nodes=1\n{step}\n")
+
+    assert found.world == 4
+
+
+def test_an_argument_behind_the_last_that_a_submitted_script_is_given_is_empty(tmp_path):
+    script = f"torchrun --nproc_per_node $1 --nnodes 1 own.py {TRAINED} $2\n"
+
+    few = job(tmp_path, "sbatch {here}/t.sh 4", t_sh=script)
+    none = job(tmp_path, "{here}/t.sh", t_sh=f"torchrun --nproc_per_node 4 --nnodes 1 own.py {TRAINED} $2\n")
+
+    assert few.world == 4
+    assert not any("further flags" in note for note in few.notes)
+    assert any("$2" in note for note in none.notes)

@@ -159,3 +159,40 @@ def test_adapters_are_told_of_a_job_that_leaves_something_open(tmp_path):
 
     assert found.seq_len is None
     assert "adapters of rank 16, 8 GPUs, tp=2" in understood(found)
+
+
+PADDLES = """{"model_name_or_path": "Qwen/Qwen2.5-7B", "per_device_train_batch_size": 2, "output_dir": "out",
+"max_length": 1024, "bf16": true, "gradient_accumulation_steps": 4, %s}"""
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        '"recompute": true, "tensor_parallel_degree": 4, "pipeline_parallel_degree": 1, "lora": true',
+        '"unified_checkpoint": true, "sharding": "stage1"',
+        '"recompute": false, "fp16_opt_level": "O2", "sharding": "stage3"',
+        '"sharding_parallel_degree": 8, "amp_master_grad": true',
+    ],
+)
+def test_arguments_of_paddle_are_not_taken_for_hugging_faces(tmp_path, own):
+    with pytest.raises(InputError, match="this is a configuration of PaddleNLP, which is not read"):
+        job(tmp_path, {"sft.json": PADDLES % own}, gpus=8)
+
+
+def test_arguments_of_hugging_face_with_a_degree_of_their_own_program_are_still_read(tmp_path):
+    found = job(tmp_path, {"sft.json": PADDLES % '"tensor_parallel_degree": 2, "fp16_opt_level": "O1"'}, gpus=8)
+
+    assert found.layout.tp == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ("torchrun --nnodes 4 --nproc_per_node 8 own.py", r"nnodes 4 x nproc_per_node 8 = 32 ranks$"),
+        ("srun -N 2 --ntasks-per-node 4 python own.py", r"= 8 ranks$"),
+        ("python own.py", r"TrainingArguments$"),
+    ],
+)
+def test_ranks_that_start_a_program_of_no_engine_are_told(tmp_path, start, told):
+    with pytest.raises(InputError, match=told):
+        job(tmp_path, {"own.sh": f"{start}\n"})

@@ -14,7 +14,7 @@ from ..sources import Sources
 
 HARMLESS = (
     r"(?:variables|tokenizer|train_loader|eval_loader|scheduler|callbacks|loggers|algorithms|eval_.*|icl_.*)(?:\..*)?",
-    r"(?:run_name|seed|max_duration|device_eval.*|save_.*|load_.*|console_log.*|progress_bar|python_log.*|autoresume|dist_timeout)",
+    r"(?:run_name|seed|global_seed|data_local|data_remote|log_to_console|max_duration|device_eval.*|save_.*|load_.*|console_log.*|progress_bar|python_log.*|autoresume|dist_timeout)",
     r"optimizer\..*|(?:model|fsdp_config)\.(?:name|init_device|loss_fn|init_config.*|pretrained|use_auth_token|max_seq_len)",
     r"model\.(?:attn_config\.(?:attn_impl|alibi.*|rope.*|attn_uses.*|clip_qkv|qk_ln)|emb_pdrop|resid_pdrop|tokenizer_name|config_overrides\.max_seq_len)",
     r"fsdp_config\.(?:activation_checkpointing_reentrant|limit_all_gathers|verbose|sync_module_states|state_dict_type|use_orig_params)",

@@ -22,7 +22,7 @@ from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .openrlhf import is_supervised
 from .own_flags import own_checkpoints, own_degrees
 from .swift import SWIFT_HARMLESS, is_swifts
-from .trainers import AXOLOTL_HARMLESS, LENGTHS, TRAINER
+from .trainers import AXOLOTL_HARMLESS, LENGTHS, PARTS, TRAINER
 from .verl import HARMLESS as VERL_HARMLESS
 from .verl import is_verls
 
@@ -37,6 +37,9 @@ HARMLESS = (
     r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|ddp_timeout)",
     r"arguments\.(?:template|cutoff.*|disable_gradient_checkpointing|preprocessing.*|plot_loss|finetuning_type|resume.*|trust_remote.*|attn_implementation)",
     r"arguments\.(?:fp8_.*|flash_attn|bnb_4bit_(?:compute_dtype|quant_storage))|deepspeed\.fp8\..*",
+    r"arguments\.(?:chat_template.*|model_revision|log_level.*|beta|max_prompt_length|lazy_preprocess|fsdp_transformer.*)",
+    r"arguments\.(?:mm_(?!vision_tower$).*|image_(?:aspect_ratio|folder)|pretrain_mm_mlp_adapter|num_warmup_steps|lora_module_name)",
+    r"accelerate\.(?:role|tee|max_restarts|monitor_interval|start_method|log_dir|local_ranks_filter)",
     r"arguments\.(?:val_size|max_samples|overwrite_cache|packing|config_name|local_rank|lora_(?:alpha|dropout|target.*))",
     r"accelerate\.(?:compute_environment|debug|downcast_bf16|enable_cpu_affinity|machine_rank|main_.*|rdzv.*|same_network)",
     r"accelerate\.(?:tpu.*|use_cpu|m|module|mpirun.*|gpu_ids|command.*|commands|deepspeed_config\.deepspeed_multinode_launcher|num_cpu.*)",
@@ -55,6 +58,10 @@ MODELS = ("model_name_or_path", "model_name", "config_name", "model", "model_id"
 # settings that put several samples into a row, and lengths of rows that programs cut out of texts end to end
 PACKS = ("arguments.packing", "arguments.neat_packing", "arguments.packing_samples", "axolotl.sample_packing")
 FILLED = frozenset({"arguments.block_size", "arguments.seq_length"})
+# flags that name an encoder whose rows go into the decoder beside those of a text
+TOWER = re.compile(
+    r"arguments\.(?:mm_)?(?:vision|image|video|audio|speech)_(?:tower|encoder|model)(?:_name|_path|_or)*"
+)
 BATCH = "--job per_device_train_batch_size=N"
 
 
@@ -127,12 +134,28 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
 def _model(draft: Draft, keys: Keys) -> None:
     named = [f"arguments.{name}" for name in MODELS]
     draft.model_name = keys.word(*named) or next(filter(None, map(keys.last_part, named)), None)
+    if tower := next((key for key in keys.values if TOWER.fullmatch(key) and keys.raw(key)), None):
+        draft.ignore(f"{keys.told(tower)}: the tower before the decoder and its projector are not priced")
+    if (keys.word("arguments.attn_implementation") or "").lower() == "eager":
+        draft.ignore(f"{keys.told('arguments.attn_implementation')}: scores lie in memory; priced as a fused kernel")
     lengths = [f"arguments.{name}" for name in LENGTHS]
     draft.seq_len = keys.whole(*lengths, least=1)
+    if draft.seq_len is None:
+        _joined_length(draft, keys)
     packed = [keys.switch(key, default=False) for key in PACKS]  # each is read
     whole = (keys.word("arguments.stage") or "").lower() == "pt"  # LLaMA-Factory's, which cuts texts into full rows
     if draft.seq_len and not any(packed) and not whole and keys.find(*lengths) not in FILLED:
         draft.assume(f"rows of the full {draft.seq_len} tokens: nothing packs samples, so rows may be shorter")
+
+
+def _joined_length(draft: Draft, keys: Keys) -> None:
+    """Set the length of rows that hold a prompt and its answer, each of a length of its own."""
+    for names in PARTS:
+        parts = [keys.whole(f"arguments.{name}", least=1) for name in names]
+        if all(parts):
+            draft.seq_len = sum(filter(None, parts))
+            told = " + ".join(keys.told(f"arguments.{name}") for name in names)
+            draft.assume(f"rows of {draft.seq_len} tokens: {told}, a prompt and its answer")
 
 
 def _mesh(draft: Draft, keys: Keys) -> None:
@@ -312,12 +335,10 @@ def _batch(draft: Draft, keys: Keys) -> None:
         for key, value in ((first, a), (second, b)):
             if value is not None and name not in draft.batch:
                 draft.batch[name] = (value, keys.told(key))
-    if "steps" not in draft.batch:
-        paths = ("accelerate.gradient_accumulation_steps", "accelerate.deepspeed_config.gradient_accumulation_steps")
-        for path in paths:
-            value = keys.whole(path, least=1)
-            if value is not None and "steps" not in draft.batch:
-                draft.batch["steps"] = (value, keys.told(path))
+    for path in ("accelerate.gradient_accumulation_steps", "accelerate.deepspeed_config.gradient_accumulation_steps"):
+        value = keys.whole(path, least=1)
+        if value is not None and value != draft.batch.setdefault("steps", (value, keys.told(path)))[0]:
+            draft.note(f"{keys.told(path)} gives way to {draft.batch['steps'][1]}")
     for whole in ("factory.global_batch_size", "deepspeed.train_batch_size"):
         if (total := keys.whole(whole, least=1)) is not None:
             draft.batch["global"] = (total, keys.told(whole))
@@ -374,6 +395,10 @@ def _precision(draft: Draft, keys: Keys) -> None:
     elif keys.word("deepspeed.bf16.enabled", "deepspeed.fp16.enabled") == "auto":
         draft.precision = "bf16"
         draft.assume('precision bf16: "auto" in the DeepSpeed file, and no TrainingArguments beside it')
+    elif "arguments.zero_stage" in keys and not any(key.startswith("deepspeed.") for key in keys.values):
+        draft.precision = "fp16"  # deepspeedai/DeepSpeedExamples:applications/DeepSpeed-Chat, --dtype of main.py
+        told = "the program makes its DeepSpeed configuration itself, of half precision as DeepSpeed-Chat's does"
+        draft.assume(f"precision fp16: {told}; --precision says another")
     else:
         draft.precision = "fp32"
         draft.assume("precision fp32: no file switches mixed precision on")

@@ -113,7 +113,7 @@ def _model(draft: Draft, keys: Keys) -> None:
     if keys.switch("use_hf_model_config", default=False) and named and named.lower() not in {"true", "false"}:
         draft.model_name, draft.seq_len = named, keys.whole("train_seq_len", least=1)
         if draft.seq_len is None:
-            draft.note("use_hf_model_config: sequences are as long as the model's config.json has positions")
+            _note_positions(draft)
         return
     values = {name: keys.whole(f"model.{name}", least=1) for name in SIZES.values()}
     if kind == "llama":
@@ -139,6 +139,13 @@ def _model(draft: Draft, keys: Keys) -> None:
         draft.config["vocab_size"], told, sure = known
         draft.vocabulary_guessed = not sure
         draft.assume(f"vocabulary of {known[0]}: {told}")
+
+
+def _note_positions(draft: Draft) -> None:
+    """Say how long sequences are where the model's own configuration decides it, which is not here."""
+    model = draft.named_model()
+    own = "" if model is None else f": {model.max_position_embeddings} of the published one"
+    draft.note(f"use_hf_model_config: sequences are as long as the model's config.json has positions{own}")
 
 
 def _batch(draft: Draft, keys: Keys) -> None:

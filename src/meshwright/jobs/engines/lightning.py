@@ -18,7 +18,7 @@ from ..keys import Keys
 from ..launch import flags_of
 from ..optimizers import read_optimizer
 from ..options import BY_LAYOUT, JobOptions
-from ..ranks import world_of
+from ..ranks import ranks_of_node, world_of
 from ..savings import HALF
 from ..sources import Sources, plain_value
 
@@ -114,6 +114,8 @@ def _ranks(draft: Draft, keys: Keys, sources: Sources) -> None:
     devices = len(said) if isinstance(said, list) else None
     if devices is None and str(said) not in {"auto", "-1", "None"}:
         devices = keys.whole("trainer.devices", least=1)
+    if devices is None and started is None and (all_of := ranks_of_node(draft, "Lightning takes all GPUs of a node")):
+        devices = all_of[0]
     if devices is None:
         return
     told = f"trainer.devices {devices} x trainer.num_nodes {nodes} = {devices * nodes}"

@@ -14,6 +14,7 @@ from ..keys import Keys, as_whole
 from ..launch import Launch, flags_of
 from ..optimizers import momentum_of, read_optimizer
 from ..options import BY_LAYOUT, JobOptions
+from ..ranks import ranks_of_node
 from ..sources import Sources, named_arguments, plain_value
 
 HARMLESS = (
@@ -170,7 +171,8 @@ def _devices(draft: Draft, keys: Keys, launch: Launch | None, method: str) -> tu
     if doubt := keys.doubtful("devices"):
         draft.note(f"{doubt} is known only where the job runs")
     per_node = None if launch is None else launch.per_node
-    return (None, "") if per_node is None else per_node
+    all_of = None if doubt else ranks_of_node(draft, "LitGPT takes all GPUs of a node")
+    return per_node or all_of or (None, "")
 
 
 def _model(draft: Draft, keys: Keys, method: str) -> None:

@@ -34,6 +34,7 @@ HARMLESS = (
     r"(?:moe-(?:router-(?!topk$|padding|fusion).*|aux-loss-coeff|z-loss-coeff|input-jitter-eps|per-layer-logging))",
     r"(?:fp8-(?:amax.*|margin|interval)|apply-layernorm-1p|check-.*|use-mcore-models|use-legacy-models|mcore.*|spec)",
     r"(?:use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
+    r"(?:use-flash-attn.*|abort-on-unmet.*|kill-switch-path|deepspeed-activation-checkpointing|use-mpi|embed-layernorm)",
     r"(?:mtp-loss-scaling-factor|add-qkv-bias|transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
 )
 SIZES: Mapping[str, tuple[str, ...]] = {

@@ -8,6 +8,13 @@ from ..keys import Keys, as_whole, dotted_keys
 from ..shell.marks import shown
 from ..sources import Sources
 
+# its switches of fused attention, off by default (deepspeedai/Megatron-DeepSpeed:megatron/arguments.py); FPDT cuts long
+# sequences into chunks that it hands to such a kernel (deepspeedai/DeepSpeed:deepspeed/sequence/fpdt_layer.py)
+FLASH = (
+    *("use-flash-attn", "use-flash-attn-v1", "use-flash-attn-v2", "use-flash-attn-triton", "use-flash-attn-builder"),
+    "ds-sequence-parallel-fpdt",
+)
+
 
 def with_deepspeed_file(values: dict[str, Any], origin: dict[str, str], sources: Sources) -> None:
     """Add what the DeepSpeed file of `--deepspeed-config` says of states: its stage is the one that DeepSpeed runs.
@@ -53,6 +60,9 @@ def read_deepspeed(draft: Draft, keys: Keys) -> None:
     if keys.switch("offload-nvme", default=False):
         offload_to_nvme(draft)
     draft.note("the script runs Megatron-DeepSpeed: read as Megatron, with DeepSpeed's ZeRO stage")
+    fused = [keys.switch(name, default=False) for name in FLASH]  # each is read
+    if not any(fused) and not keys.behind:  # words that are not known may hold it
+        draft.without_fused_attention("Megatron-DeepSpeed has fused attention with use-flash-attn alone")
     if draft.switches.get("zero") == 0 and draft.precision == "bf16" and "zero-stage" in keys:
         draft.zero(1)  # deepspeedai/DeepSpeed:deepspeed/runtime/bf16_optimizer.py
         draft.assume("ZeRO 1: in bf16 DeepSpeed shares the states over data-parallel ranks at stage 0 too")

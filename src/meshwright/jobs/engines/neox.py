@@ -23,7 +23,7 @@ HARMLESS = (
     r"(?:data|train_data|test_data|valid_data|vocab|merge|tokenizer|save|load|log|tensorboard|wandb|checkpoint_(?!act)).*",
     r"(?:optimizer\.(?!type).*|scheduler|min_lr|lr.*|warmup|weight_decay|gradient_clipping|hysteresis|train_iters|eval.*|seed|steps_per.*)",
     r"(?:launcher|hostfile|include|exclude|master_.*|distributed_backend|mmap_warmup|split|num_workers|keep_last.*|wall_clock.*)",
-    r"(?:rotary.*|rope.*|max_position.*|attention_config.*|attention_dropout|hidden_dropout|init_method.*|output_layer_init.*|layernorm.*)",
+    r"(?:rotary.*|rope.*|max_position.*|attention_dropout|hidden_dropout|init_method.*|output_layer_init.*|layernorm.*)",
     r"(?:scaled_.*|bias_gelu.*|bias_dropout.*|masked_softmax.*|apply_query.*|partition_activations|synchronize_each.*|contiguous_check.*)",
     r"(?:use_bias_in.*|gpt_j_.*|output_layer_parallelism|deepspeed_mpi|deepspeed_slurm|no_ssh_check|fp32_allreduce|extra_save.*)",
     r"zero_optimization\.(?:allgather.*|reduce_.*|overlap_comm|contiguous_gradients|round_robin.*|load_from.*)|(?:fp16|bf16)\.(?!enabled).*",
@@ -36,6 +36,8 @@ SIZES = {
     "intermediate_size": "intermediate_size",
     "vocab_size": "vocab_size",
 }
+NO_ATTENTION = frozenset({"rwkv", "mamba", "gmlp", "amlp"})
+SPARSE = frozenset({"local", "sparse_fixed", "sparse_variable", "bigbird", "bslongformer"})
 TYPES = {"bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16", "half": "fp16", "float16": "fp16", "fp32": "fp32"}
 
 
@@ -52,6 +54,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     stages = keys.whole("pipe_parallel_size")
     draft.put("pp", stages or 1, keys.told("pipe_parallel_size") if stages else "pipe_parallel_size 1")
     _model(draft, keys)
+    _attention(draft, keys)
     draft.take_batch("mbs", keys, "train_micro_batch_size_per_gpu")
     draft.take_batch("steps", keys, "gradient_accumulation_steps", "gas")
     draft.take_batch("global", keys, "train_batch_size")
@@ -141,8 +144,27 @@ def _model(draft: Draft, keys: Keys) -> None:
     config["max_position_embeddings"] = (keys.whole("max_position_embeddings") or 0) if learned else 0
     tokenizer = f"{keys.word('tokenizer_type') or ''} {keys.word('vocab_file') or ''}"
     if "vocab_size" not in config and re.search(r"20B_tokenizer|gpt-?neox", tokenizer, re.IGNORECASE):
-        config["vocab_size"] = 50277
-        draft.assume("vocabulary of 50277: that of GPT-NeoX's tokenizer")
+        multiple = (keys.whole("make_vocab_size_divisible_by", least=1) or 128) * draft.get("tp")
+        config["vocab_size"] = -(-50277 // multiple) * multiple  # megatron/tokenizer/tokenizer.py
+        draft.assume(
+            f"vocabulary of {config['vocab_size']}: the 50277 of GPT-NeoX's tokenizer, in whole rounds of {multiple}"
+        )
+
+
+def _attention(draft: Draft, keys: Keys) -> None:
+    """Set the kernels of attention by its kinds, and refuse layers that have none.
+
+    Source: EleutherAI/gpt-neox:megatron/model/transformer.py (ParallelSelfAttention: "flash" alone is a fused kernel,
+    or Transformer Engine's).
+    """
+    kinds = set(re.findall(r"[a-z_]+", str(keys.raw("attention_config") or "global").lower()))
+    if others := sorted(kinds & NO_ATTENTION):
+        raise draft.refused(f"attention_config: layers of {', '.join(others)} are not read: {BY_LAYOUT}")
+    if sparse := sorted(kinds & SPARSE):
+        draft.ignore(f"attention_config: {', '.join(sparse)}: priced as attention to all tokens before")
+    fused = keys.switch("te_mha", default=False)
+    if not fused and "flash" not in kinds:
+        draft.without_fused_attention("attention_config names no flash")
 
 
 def _width(draft: Draft, keys: Keys, *, gated: bool, of_llama: bool) -> int:

@@ -34,7 +34,7 @@ METHODS = frozenset({"lora", "qlora", "dora", "adalora", "rslora"})
 METHOD = re.compile(
     r"(?:\w+_)?(?:tun(?:ing|er)|train(?:ing)?|fine_?tun(?:e|ing)|peft|adapter)(?:_(?:type|mode|method|strategy))?|method|mode"
 )
-FOUR_BITS = ("use_qlora", "qlora", "qlora_enable")
+FOUR_BITS = ("use_qlora", "qlora", "q_lora", "qlora_enable", "use_4bit")
 CHECKPOINTS = re.compile(
     r"(?:(?:use|enable|with|do)_)?(?:grad(?:ient)?s?|act(?:ivation)?s?)_(?:checkpoint(?:ing|s)?|ckpt)(?:_enabled?)?"
 )

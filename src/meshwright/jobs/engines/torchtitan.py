@@ -25,7 +25,7 @@ from .torchtitan_stages import pipeline
 HARMLESS = (
     r"optimizer\.(?!early_step_in_backward).*",
     r"(?:job|profiling|metrics|lr_scheduler|checkpoint|comm|validation|validator|experimental\.custom_.*)\..*",
-    r"(?:dataloader|loss|fault_tolerance|memory_estimation|debug|profiler|hf_assets_path|tokenizer)(?:\..*)?",
+    r"(?:dataset|dataloader|loss|fault_tolerance|memory_estimation|debug|profiler|hf_assets_path|tokenizer)(?:\..*)?",
     r"(?:model)\.(?:tokenizer_path|hf_assets_path|print_after_conversion|norm_type|name|flavor)",
     r"training\.(?:steps|max_norm|warmup_steps|dataset|dataset_path|deterministic|seed|gc_.*|data_parallel_type)",
     r"(?:.*\.)?(?:\(\)|\[\])|parallelism\.save_parallelism_file|activation_checkpoint\.(?:early_stop|per_op_sac.*)",

@@ -47,6 +47,9 @@ AXOLOTL_HARMLESS = (
     r"axolotl\.(?:excess_length.*|shuffle.*|roles.*|fsdp|lora_(?:alpha|dropout|target.*|modules.*)|is_.*_derived_model|remove_.*)",
     r"axolotl\.(?:plugins|save_first_step|use_tensorboard|use_wandb|use_mlflow|special_tokens|loss_watchdog.*|local_rank)",
 )
+# lengths of a prompt and of its answer, by the names of programs that put one behind the other
+# (artidoro/qlora:qlora.py, THUDM/ChatGLM-6B:ptuning/main.py)
+PARTS = (("source_max_len", "target_max_len"), ("max_source_length", "max_target_length"))
 # names that TrainingArguments, or a script on them, has and a program with flags of its own has not
 # of a sequence, by the names that programs on Hugging Face give it
 LENGTHS = ("max_seq_length", "max_seq_len", "block_size", "cutoff_len", "model_max_length", "max_length", "seq_length")

@@ -35,7 +35,8 @@ from .words import arithmetic_value, document_of, expand, undivided_text
 MOST_STEPS = 50_000
 DEEPEST = 30
 QUIET = frozenset({"set", "export", "declare", "local", "readonly", "typeset", "shift", "unset", ":", "true"})
-COMMON = frozenset({"echo", "mkdir", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
+OF_MACHINE = frozenset({"date", "hostname", "nproc", "uname", "whoami"})  # which print what only the machine knows
+COMMON = OF_MACHINE | {"echo", "mkdir", "sleep", "wait", "ulimit", "trap", "module"}
 PREFIX = frozenset({"time", "nohup", "exec", "env", "command", "builtin", "sudo"})
 
 
@@ -354,7 +355,7 @@ class _Shell(Editing):
         elif name in {"cd", "pushd", "popd"}:
             self.go(name, fields[1:])
         elif name in COMMON:
-            pass
+            self.printed = None if name in OF_MACHINE and not command.output else self.printed
         elif name == "eval":
             self.enter(" ".join(fields[1:]), f"{self.where} line {command.line}")
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..slurm import ARRAY
-from .marks import shown, unknown, without_unknown
+from .marks import is_unknown, shown, unknown, without_unknown
 from .syntax import Script
 from .words import how_many
 
@@ -172,7 +172,12 @@ class ScriptState:
         return unknown(f"${name}")
 
     def unset_read(self, name: str) -> str:
-        """Return a mark for a variable that is not set; nothing where it is only compared, which is noted."""
+        """Return a mark for a variable that is not set; nothing where it is only compared, which is noted.
+
+        A function or a called script has nothing behind the last argument that it is given.
+        """
+        if name.isdecimal() and self.arguments and (self.frames or len(self.following) > 1):
+            return "" if not any(map(is_unknown, self.arguments)) else self.required(name, "")
         if not self.testing:
             return self.required(name, "")
         if name.isdecimal():
