@@ -61,17 +61,6 @@ def some(every, by):
     return found
 
 
-def test_every_command_of_the_documentation_is_run_or_it_is_said_why_not():
-    run = {*STARTED, *EMULATED, *(words for words in HERE if words.split()[1] in RUN)}
-    run |= {words for words in HERE if words.startswith(("meshwright emulate fault", "meshwright emulate exec"))}
-    run |= {
-        "meshwright emulate list",
-        "meshwright emulate list --json",
-    }  # the latter by tests/unit/cli/test_terminal.py
-
-    assert [w for w, _ in EVERY if w not in run and not any(w.startswith(start) for start in ELSEWHERE)] == []
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("live")
@@ -216,11 +205,6 @@ TOO_LONG = {  # and what runs the same code instead
 }
 BENCHMARKS = sorted({name for path in SOURCES for name in re.findall(r"python -m benchmarks (\w+)", path.read_text())})
 NAMED = [name for name in BENCHMARKS if name != "NAME"]
-
-
-def test_every_benchmark_of_the_documentation_is_run_or_it_is_said_why_not():
-    assert [name for name in NAMED if name not in {*SMALLEST, *TOO_LONG}] == []
-    assert {*SMALLEST} & {*TOO_LONG} == set()
 
 
 @pytest.mark.netns
