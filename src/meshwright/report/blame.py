@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..timeline import Performance, Timeline
 from ..units import format_time
-from .compare import PARTS, culprit_of
+from .compare import BETWEEN, PARTS, culprit_of
 from .paths import Paths
 from .ranks import RankUse, exposed_by_name
 
@@ -23,6 +23,8 @@ def blame(
     culprit = culprit_of(predicted, measured)
     if culprit == "exposed communication":
         return _collective(predicted_timeline, measured_timeline, paths)
+    if culprit == BETWEEN:
+        return ""
     return _rank(PARTS[culprit].removesuffix("_s"), uses)
 
 

@@ -36,6 +36,7 @@ PARTS = {
     "exposed communication": "exposed_comm_s",
     "pipeline bubble": "bubble_s",
 }
+BETWEEN = "between the parts"
 
 
 def unattributed_s(of: Performance) -> float:
@@ -45,8 +46,15 @@ def unattributed_s(of: Performance) -> float:
 
 
 def culprit_of(predicted: Performance, measured: Performance) -> str:
-    """Return the part of the step that explains most of the error."""
-    return max(PARTS, key=lambda name: abs(getattr(measured, PARTS[name]) - getattr(predicted, PARTS[name])))
+    """Return the part of the step that explains most of the error, or that it lies between the parts."""
+    differences = _differences(predicted, measured)
+    return max(differences, key=lambda name: abs(differences[name]))
+
+
+def _differences(predicted: Performance, measured: Performance) -> dict[str, float]:
+    """Return by how many seconds each part is predicted longer than measured, and what lies between them."""
+    found = {name: getattr(predicted, field) - getattr(measured, field) for name, field in PARTS.items()}
+    return found | {BETWEEN: unattributed_s(predicted) - unattributed_s(measured)}
 
 
 def compare_parts(
@@ -58,7 +66,7 @@ def compare_parts(
     """
     rows = [_row("step time", predicted.step_time_s, measured.step_time_s, format_time)]
     rows += [_row(f"  {name}", getattr(predicted, f), getattr(measured, f), format_time) for name, f in PARTS.items()]
-    rows.append(_row("  between the parts", unattributed_s(predicted), unattributed_s(measured), format_time))
+    rows.append(_row(f"  {BETWEEN}", unattributed_s(predicted), unattributed_s(measured), format_time))
     rows.append(_row("hidden communication", predicted.hidden_comm_s, measured.hidden_comm_s, format_time))
     rows.append(
         _row("tokens/s per rank", predicted.tokens_per_s_per_gpu, measured.tokens_per_s_per_gpu, lambda v: f"{v:,.0f}")
@@ -90,10 +98,11 @@ def _row(name: str, predicted: float, measured: float, form: object) -> FigureRo
 
 def difference_words(predicted: Performance, measured: Performance, culprit: str, where: str = "") -> str:
     """Return in which part the difference is: "most" only of what is more than half of all."""
-    differences = {name: getattr(predicted, field) - getattr(measured, field) for name, field in PARTS.items()}
+    differences = _differences(predicted, measured)
     all_s, its_s = sum(map(abs, differences.values())), differences[culprit]
     how_much = "most of the difference is" if abs(its_s) > all_s / 2 else "the largest difference is"
-    return f"{how_much} in {culprit} ({_signed(its_s)}{f', {where}' if where else ''})"
+    place = culprit if culprit == BETWEEN else f"in {culprit}"
+    return f"{how_much} {place} ({_signed(its_s)}{f', {where}' if where else ''})"
 
 
 def _signed(time_s: float) -> str:

@@ -57,6 +57,14 @@ def test_what_lies_between_the_parts_is_a_row_of_its_own():
     )
 
 
+def test_a_difference_that_lies_between_the_parts_is_said_to_lie_there():
+    idle = msgspec.structs.replace(PREDICTED, step_time_s=PREDICTED.step_time_s + 0.05)
+    found = compare_parts(PREDICTED, idle)
+
+    assert "most of the difference is between the parts (-50 ms)" in found.verdict
+    assert found.culprit == "between the parts"
+
+
 def test_most_of_the_difference_is_said_only_of_more_than_half_of_it():
     slower = {"forward_s": 0.033, "backward_s": 0.062, "exposed_comm_s": 0.014}
     spread = msgspec.structs.replace(PREDICTED, step_time_s=0.114, **slower)
