@@ -321,6 +321,27 @@ def test_a_run_of_an_unknown_stack_may_have_had_more_ranks_than_key_value_heads(
         assert "num_key_value_heads" in found.reason
 
 
+@pytest.mark.parametrize(
+    ("gpu", "said", "told"),
+    [
+        ("H100", "", ""),
+        ("H100", "NVLink4", ""),
+        ("H100", "NVSwitch", ""),
+        ("A100-80GB-SXM", "NVLink3/NVSwitch", ""),
+        ("GB200-NVL72", "NVLink5 (NVL72)", ""),
+        ("MI300X", "Infinity Fabric", ""),
+        ("H100", "NVLink 3", "NVLink 4, the accelerator's (intra_node says 'NVLink 3', is not read)"),
+        ("H100", "PCIe5", "NVLink 4, the accelerator's (intra_node says 'PCIe5', is not read)"),
+        ("H100", "fast", "NVLink 4, the accelerator's (intra_node says 'fast', is not read)"),
+    ],
+)
+def test_links_inside_a_node_are_said_where_others_are_priced(tmp_path, gpu, said, told):
+    (found,) = read(tmp_path, DENSE | {"id": "a", "gpu": gpu, "intra_node": said})
+    lines = [line for line in found.run.assumed if line.startswith("links inside a node")]
+
+    assert lines == ([f"links inside a node: {told}"] if told else [])
+
+
 def test_a_table_of_which_no_row_can_be_priced_says_so_by_its_exit_code(tmp_path):
     path = tmp_path / "runs.csv"
     lines = ["id,gpu,num_gpus,model_name,seq_len,global_batch_sequences,dp", "a,abacus,8,llama3-8b,4096,64,8"]

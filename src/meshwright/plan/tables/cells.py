@@ -17,6 +17,26 @@ UNITS = {  # words behind a number, which say of its column what is known of it
 }
 
 
+LINKS = {  # kinds of links inside a node, and the words of tables for each
+    "pcie": r"pcie?",
+    "nvlink": r"nv ?link|nv ?switch|nvl",
+    "xgmi": r"xgmi|infinity ?fabric",
+    "ethernet-mesh": r"roce|rdma|ethernet",
+    "ici": r"ici|torus",
+    "neuronlink": r"neuron ?link",
+}
+
+
+def names_link(text: str, kind: str, title: str) -> bool:
+    """Return whether a cell means these links: their kind, and their generation where it says one.
+
+    `kind` and `title` are theirs in the catalogue, such as "nvlink" and "NVLink 4".
+    """
+    said = re.search(rf"(?:{LINKS[kind]})[ -]*(?:v|gen)?[ -]*(\d?)(?!\d)", text.lower())
+    generation = re.search(r"\d", title)
+    return said is not None and said[1] in {"", generation[0] if generation else ""}
+
+
 def is_empty(text: str) -> bool:
     """Return whether a cell says nothing."""
     return text.strip().lower() in PLACEHOLDERS

@@ -8,7 +8,7 @@ from ...hardware import Accelerator, Catalogue, NodeType
 from ...hardware.arithmetic import dies_told, gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ...units import counted
 from ..analytic.host import HostFigures
-from .cells import Cells, count_of, is_empty, number_of, text_of
+from .cells import Cells, count_of, is_empty, names_link, number_of, text_of
 
 
 def listed_accelerator(cells: Cells, catalogue: Catalogue, assumed: list[str]) -> str:
@@ -73,13 +73,16 @@ def host_of_row(accelerator: Accelerator, node: NodeType | None, catalogue: Cata
 
 
 def link_rate_of_row(
-    catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None, assumed: list[str]
+    cells: Cells, catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None, assumed: list[str]
 ) -> float:
     """Return the rate of one GPU to its peers; a bridge between cards is none that a table could tell of."""
     own = accelerator.link if accelerator.peer_access or not accelerator.bridged else None
     link = catalogue.interconnect(own or accelerator.host_link) if own or node is None else gpu_link(catalogue, node)
     told = without_peers(accelerator, link)
     assumed += [told] if told else []
+    said = cells.get("intra_node", "")
+    if not is_empty(said) and not names_link(said, link.kind, link.title):
+        assumed.append(f"links inside a node: {link.title}, the accelerator's (intra_node says {said!r}, is not read)")
     return link.rate_bytes_per_s * share_between_peers(accelerator, link)
 
 

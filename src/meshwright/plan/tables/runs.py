@@ -264,7 +264,7 @@ def _run(
         gpus=gpus,
         gpus_per_node=min(per_node, gpus),
         domain=per_node * trays,
-        link_bytes_per_s=link_rate_of_row(catalogue, accelerator, node, assumed if gpus > 1 else []) / cores,
+        link_bytes_per_s=link_rate_of_row(cells, catalogue, accelerator, node, assumed if gpus > 1 else []) / cores,
         node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
         host=host_of_row(accelerator, node, catalogue),
         architecture=architecture,
