@@ -110,8 +110,8 @@ def look_at(run_folder: Path, *, apart_s: float = APART_S) -> LiveVerdict:
     records, processes = _ask(run_folder)
     if not records and not processes:
         raise InputError(
-            f"{run_folder}: no flight record and no live rank; expected flight-*.json (written when a rank waits in"
-            " vain) or a run that is still running on this machine"
+            f"{run_folder}: no flight record and no live rank; expected flight-*.json (written when a rank gives"
+            " up waiting) or a run that is still running on this machine"
         )
     if not processes:
         return explain(records)
