@@ -43,6 +43,50 @@ def test_otherwise_it_is_raised_at_once(torch_spec):
         interruptible.interrupt(signal.SIGTERM, None)
 
 
+@pytest.mark.parametrize(("name", "said"), [("SIGINT", "interrupted\n"), ("SIGTERM", "left with 143\n")])
+def test_a_signal_in_a_destructor_which_would_swallow_it_comes_once_that_is_left(name, said):
+    program = f"""
+import signal, sys, time
+from meshwright import interruptible
+
+class File:
+    def __del__(self):
+        signal.raise_signal(signal.{name})
+
+signal.signal(signal.SIGINT, interruptible.interrupt)
+signal.signal(signal.SIGTERM, interruptible.end)
+sys.unraisablehook = interruptible.come_again
+file = File()
+try:
+    del file
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted")
+except SystemExit as leave:
+    print("left with", leave.code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == (said, "")
+
+
+def test_other_faults_in_destructors_are_printed_as_before():
+    program = """
+import sys
+from meshwright import interruptible
+
+class File:
+    def __del__(self):
+        raise ValueError("a bad end")
+
+sys.unraisablehook = interruptible.come_again
+File()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert "ValueError: a bad end" in done.stderr
+
+
 def test_ctrl_c_in_a_callback_of_the_import_system_comes_once_that_is_left():
     program = """
 import signal, time, weakref

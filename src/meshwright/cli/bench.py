@@ -5,11 +5,11 @@ The work is in `bench_work`, which imports torch; so `--help` does not.
 
 import signal
 import threading
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
+from .. import interruptible
 from ..bench.table import DTYPES
 from .help_format import Brief
 from .values import measurable
@@ -57,7 +57,7 @@ OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", 
 def command(**options: Any) -> int:
     """Measure WHAT: collectives (all_reduce, ...), p2p, latency, compute or memory. Default: all_reduce."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, interruptible.end)
     read: Any = []
     files = options.pop("source")
     if files:
@@ -71,9 +71,3 @@ def command(**options: Any) -> int:
     from .bench_work import bench
 
     return bench(**options, source=source, read=read)
-
-
-def _end(signum: int, _: FrameType | None) -> NoReturn:
-    """Leave by way of all that cleans up: ranks, their memory, temporary folders."""
-    signal.signal(signum, signal.SIG_IGN)  # once is enough: a second one would cut the cleaning short
-    raise SystemExit(128 + signum)
