@@ -15,7 +15,7 @@ LOOK_S = 0.02
 IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # it drops locks of modules in callbacks, which swallow exceptions
 
 
-class Ended(SystemExit):
+class ExitBySignal(SystemExit):
     """A signal to end, whose number is the exit code less 128."""
 
 
@@ -43,14 +43,14 @@ def end(signum: int, frame: object) -> None:
     """Leave at a signal to end by way of all that cleans up, with 128 and its number; put off as `interrupt` is."""
     if not _put_off(signum, frame):
         _signal.signal(signum, _signal.SIG_IGN)  # once is enough: a second one would cut the cleaning short
-        raise Ended(128 + signum)
+        raise ExitBySignal(128 + signum)
 
 
 def come_again(lost: "sys.UnraisableHookArgs") -> None:
     """Send a signal again whose exception a destructor has swallowed; print what else is swallowed, as Python does."""
     if issubclass(lost.exc_type, KeyboardInterrupt):
         _thread.start_new_thread(_interrupt_again, (_thread.get_ident(), _signal.SIGINT))
-    elif isinstance(lost.exc_value, Ended):
+    elif isinstance(lost.exc_value, ExitBySignal):
         signum = int(str(lost.exc_value.code)) - 128
         _signal.signal(signum, end)
         _thread.start_new_thread(_interrupt_again, (_thread.get_ident(), signum))
