@@ -65,7 +65,7 @@ def _judge(
             "its way, or the test itself is at fault",
         )
     if table.rates:
-        return rates_verdict(catalogue, tables, index, link)
+        return rates_verdict(catalogue, tables, index, link, nics)
     if table.alone:
         several = table.alone > 1 or (table.ranks or 1) > 1  # a single process with a single GPU may be what was wanted
         return TableVerdict(ok=False if several else None, reason=_alone(table))
@@ -86,6 +86,7 @@ def _judge(
     if faults and not collapse(rows) and (falls := decline(rows)):
         faults.append(falls)
     if faults:
+        faults += [_at_end(known, rows, expected)] if known and expected and collapse(rows) else []
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
     if table.collective is None and machine is not None and table.candidates:
         one_by_one = [
@@ -101,6 +102,21 @@ def _judge(
         ]
         return _alike(of_ends, ends) or TableVerdict(ok=None, reason=_unknown(table, machine))
     return _held_against(table, rows, machine, known)
+
+
+_SHARING_OPEN = (
+    "how many ranks share the NICs of a host is not known: --node says how many GPUs a host has, or keep the list of "
+    "devices"
+)
+
+
+def _at_end(known: Attainable, rows: Sequence[Row], expected: float) -> str:
+    """Return what the largest size of a table that collapses reached of what is expected, in words."""
+    last = max(rows, key=lambda row: row.bytes)
+    return (
+        f"at {format_bytes(last.bytes)} it has {format_rate(last.busbw_bytes_per_s)} of the {format_rate(expected)} "
+        f"that NCCL reaches ({known.of_links})"
+    )
 
 
 def _wrong_sizes(rows: Sequence[Row]) -> str:
@@ -128,14 +144,14 @@ def _with_collective(tables: Sequence[ReadTable], index: int, collective: str) -
 def _of_candidates(found: Sequence[tuple[str, TableVerdict]], unknown: str) -> TableVerdict:
     """Return the verdict on a table of a collective that is not named: of all that it may be, where they agree."""
     judged = [(name, verdict) for name, verdict in found if verdict.expected_bytes_per_s is not None]
-    if len(judged) < len(found) or not judged:
+    if not judged:
         return TableVerdict(ok=None, reason=unknown)
     names: dict[str, list[str]] = {}
-    for name, verdict in judged:
+    for name, verdict in found:
         names.setdefault(verdict.reason, []).append(name)
     reason = "; ".join(f"as {' or '.join(of)}: {why}" for why, of in names.items())
-    oks = {verdict.ok for _, verdict in judged}
-    rates = {verdict.expected_bytes_per_s for _, verdict in judged}
+    oks = {verdict.ok for _, verdict in found}
+    rates = {verdict.expected_bytes_per_s for _, verdict in found}
     ok, expected = (oks.pop() if len(oks) == 1 else None), (rates.pop() if len(rates) == 1 else None)
     return TableVerdict(ok=ok, reason=f"{unknown.partition(':')[0]}; {reason}", expected_bytes_per_s=expected)
 
@@ -172,6 +188,8 @@ def _unknown(table: ReadTable, machine: TableLinks | None) -> str:
         return "the number of ranks is not known: keep the list of devices or the command"
     if machine is None:
         return "the hardware is not known: --node, or --link and --nics, say what it ran on"
+    if table.collective == "all_to_all" and machine.nic is not None and table.ranks_per_node is None:
+        return _SHARING_OPEN
     return "the path is not known: --node, or --link and --nics, say over which links it ran"
 
 
@@ -214,6 +232,8 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
         )
     is_used = known.crosses or table.path.is_listed or not table.path.sockets
     logged = f"NCCL's log shows {table.path.words}" if table.path.words and is_used else ""
+    if known.shared_by_unknown:
+        return TableVerdict(ok=None, reason=f"{against} if each rank has a NIC: {_SHARING_OPEN}")
     # where something is known to keep bytes off the NICs, their number is no question
     off_nics = table.path.sockets or keeps_off_nics(table.settings)
     if not off_nics and (fewer := _as_other_nics(rate, machine, known)):

@@ -30,8 +30,10 @@ MESSAGE_S = 3e-6  # a message's own time on a sound network, with which short on
 FILLED_BY_VERBS = 2**16  # bytes of a message: perftest's own size, of which many are on their way at once
 
 
-def rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int, link: str | None) -> TableVerdict:
-    """Return the verdict on a table of rates."""
+def rates_verdict(
+    catalogue: Catalogue, tables: Sequence[ReadTable], index: int, link: str | None, nics: int | None = None
+) -> TableVerdict:
+    """Return the verdict on a table of rates; `nics` of a host are shared by the GPUs that send at once."""
     table = tables[index]
     between = [rate for rate in table.rates if rate.src is None or rate.src != rate.dst]
     if not between:
@@ -41,6 +43,8 @@ def rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int,
         return TableVerdict(ok=None, reason=f"best {format_rate(best)}; {table.unjudged}")
     link = link or link_of_devices(catalogue, table)
     known = named_link(catalogue, link, is_rdma=table.by_verbs) if link is not None else None
+    if known is not None and known.link is None and nics and table.sharing:
+        known = _share(known, nics, table.sharing)
     expected = known.attainable_bytes_per_s * (2 if table.both_ways else 1) if known is not None else None
     fallen = collapse_of_rates(table.rates)
     faults = [*pair_faults(tables, index), *([fallen] if fallen else [])]
@@ -67,6 +71,18 @@ def rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int,
     if least >= GOOD * expected:
         return TableVerdict(ok=True, reason=words, expected_bytes_per_s=expected)
     return replace(_below(tables, index, best, least, known, words), expected_bytes_per_s=expected)
+
+
+def _share(nic: NamedLink, nics: int, sharing: int) -> NamedLink:
+    """Return what each of the GPUs of a host has of its NICs: of one, where there are as many or more."""
+    part = min(1.0, nics / sharing)
+    title = nic.title if part == 1 else f"its share of {nics} x {nic.title} for {sharing} GPUs"
+    return replace(
+        nic,
+        title=title,
+        rate_bytes_per_s=part * nic.rate_bytes_per_s,
+        attainable_bytes_per_s=part * nic.attainable_bytes_per_s,
+    )
 
 
 def _below(

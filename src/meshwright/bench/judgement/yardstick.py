@@ -64,12 +64,13 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
     of: str  # the links, in words
     link_bytes_per_s: float = 0.0  # of a GPU's own links inside a node
     hosts: int = 1  # that these links join
-    limit_bytes_per_s: float = 0.0  # what the NICs' own rate allows the best one; 0 where they are not what bounds it
+    limit_bytes_per_s: float = 0.0  # what the links' own rate allows the best one; 0 where that is not known
     most_of: str = ""  # what bounds the best one, where that is another thing than bounds the plain one
     crosses: bool = False  # leaves the node
     needs_nics: bool = False  # the number of NICs was assumed
     nics: int = 1  # of a node, that its ranks use
     is_ring: bool = True  # the least is what a ring reaches; else what goes through a rank's share
+    shared_by_unknown: bool = False  # how many ranks share the NICs is not known: a NIC each was taken
     in_slots: bool = False  # cards in PCIe slots: the least through the CPU, the most through a switch or bridges
     unclear: tuple[float, float] | None = None  # rates between these are neither PCIe's nor those of all bridges
 
@@ -287,7 +288,11 @@ def _inside(machine: TableLinks, collective: str, ranks: int) -> Attainable | No
         ring, rate = (one * (ranks - 1) / (machine.gpus - 1) for one in (ring, rate))
     most = _in_switch(machine, ranks) if collective == "all_reduce" else None
     return Attainable(
-        least_bytes_per_s=ring, most_bytes_per_s=max(ring, most or 0.0), of=machine.link.title, link_bytes_per_s=rate
+        least_bytes_per_s=ring,
+        most_bytes_per_s=max(ring, most or 0.0),
+        of=machine.link.title,
+        link_bytes_per_s=rate,
+        limit_bytes_per_s=max(rate, most or 0.0),
     )
 
 
@@ -334,24 +339,33 @@ def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_n
     if collective == "sendrecv":  # each rank sends to the next: one of a node leaves it
         return _across(machine, one, f"one NIC, {machine.nic.title}", is_ring=False, limit=one * own)
     if collective in OWN_SHARE:
+        is_open = collective == "all_to_all" and per_node is None  # how many ranks share the NICs decides it
+        if is_open and count == 1:
+            return None
         at_once = max(1, min(per_node or count, machine.gpus or per_node or count))
         # of the n - 1 shares that busbw counts only those of other nodes cross the NIC: of two nodes about half
         beside = ((ranks - 1) / (ranks - per_node)) if per_node and per_node < ranks else 1.0
         share = ALL_TO_ALL_SHARE * together / at_once if collective == "all_to_all" else one  # else the root's alone
         limit = share * beside * own / (ALL_TO_ALL_SHARE if collective == "all_to_all" else 1)
+        limit *= 2 if is_open else 1  # of two nodes half of the parts stay inside
         is_inside = inside is not None and inside.least_bytes_per_s < share * beside
         share = inside.least_bytes_per_s if inside and is_inside else share * beside
         of = f"a rank's share of {name}{_parts_that_leave(collective, ranks, per_node)}"
-        return _across(machine, share, of, is_ring=False, limit=0.0 if is_inside else limit)
+        limit = inside.limit_bytes_per_s if inside and is_inside else limit
+        found = _across(machine, share, of, is_ring=False, limit=limit)
+        return msgspec.structs.replace(found, shared_by_unknown=is_open)
     ring = min(together, inside.least_bytes_per_s) if inside else together
-    most, most_of, is_inside = ring, "", ring < together
+    most, most_of = ring, ""
+    limit = own * together
     if collective == "all_reduce" and nodes > 1:
         # a hierarchical algorithm (trees, NVLSTree) sends 2(N-1)/N of the bytes out of a node, a ring 2(n-1)/n
         fewer = (1 - 1 / ranks) / (1 - 1 / nodes)
         most = max(ring, min(together * fewer, inside.most_bytes_per_s if inside else together * fewer))
         is_inside = inside is not None and most < together * fewer
         most_of = f"trees, which {inside.of} bounds and not the NICs" if inside and is_inside else "trees"
-    limit = 0.0 if is_inside else own * most
+        limit *= fewer
+    limit = min(limit, max(inside.limit_bytes_per_s, most)) if inside and inside.limit_bytes_per_s else limit
+    name = f"{inside.of} inside a node, which bounds it, and {name}" if inside and ring < together else name
     return msgspec.structs.replace(_across(machine, ring, name, most, nics=count, limit=limit), most_of=most_of)
 
 

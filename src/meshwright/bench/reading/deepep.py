@@ -5,7 +5,7 @@ are of one transfer, each with its own bytes, and stand in tables of their own.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .prefixes import clean_lines
 from .tables import Rate, ReadTable
@@ -14,6 +14,9 @@ _LINE = re.compile(r"\btuning\]|^\s*\[rank (?P<rank>\d{1,6})\]|^\s*(?:dispatch|c
 _PHASE = re.compile(r"\b(?P<best>Best )?(?P<phase>dispatch(?: \+ combine)?|combine)\b(?P<kind> \([A-Z]+\d+\))?", re.I)
 _RATE = re.compile(r"(?<![\d.])(?P<rate>\d{1,9}(?:\.\d+)?) GB/s(?: \((?P<link>NVL|RDMA|HCCS|XGMI)\)|(?=, avg_t=))")
 _LINKS = {"NVL": "NVLink", "XGMI": "xGMI", None: "low latency"}
+_NETWORK, _INSIDE = "RDMA", ("NVLink", "xGMI", "HCCS")
+_GPUS_OF_A_HOST = 8  # that its kernels between hosts expect, all of which send at once (NUM_MAX_NVL_PEERS)
+_FOLLOWS = "bytes of the same transfers as over the network, which these links wait for: nothing of them follows"
 _UNNAMED = "dispatch or combine, tuning"  # the text ends before the line that says which it was
 
 
@@ -29,7 +32,19 @@ def read_deepep(text: str, where: str) -> list[ReadTable]:
     tables: dict[str, list[Rate]] = {}
     for link, rate in named:
         tables.setdefault(link, []).append(rate)
-    return [ReadTable(name=f"DeepEP, {link}", tool="DeepEP", rates=tuple(rates)) for link, rates in tables.items()]
+    sharing = _GPUS_OF_A_HOST if "HCCS" not in tables else None
+    return [_table(link, rates, sharing, follows=_NETWORK in tables) for link, rates in tables.items()]
+
+
+def _table(link: str, rates: Sequence[Rate], sharing: int | None, *, follows: bool) -> ReadTable:
+    """Return the table of a kind of link; of a transfer over both the links inside a node wait for the network."""
+    return ReadTable(
+        name=f"DeepEP, {link}",
+        tool="DeepEP",
+        rates=tuple(rates),
+        unjudged=_FOLLOWS if follows and link in _INSIDE else "",
+        sharing=sharing if link == _NETWORK else None,
+    )
 
 
 def _rates(line: str) -> Iterator[tuple[str, Rate]]:

@@ -36,6 +36,7 @@ _ONE_BY_ONE = re.compile(r"(?:host_to_device|device_to_host)_memcpy_")
 _PEERS = re.compile(r"P2P=Enabled|\bGPU\(row\) .*\bGPU\(column\)", re.I)
 _GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|Vega|Arcturus|Aldebaran|gfx\d", re.I)
 _DAMAGED = re.compile(r"Invalid value when checking the (?:pattern|buffer).*")  # what nvbandwidth prints and ends
+_STAGED = "it is without peer access: each copy passes through the host's memory, over two links"
 _WAIVED = re.compile(r"^Waiving (\w+)|^Waived\b")  # newer versions print the second below "Running NAME."
 _NO_PEER = re.compile(r"^Device=(\d{1,6}) CANNOT Access Peer Device=(\d{1,6})\s*$")
 _CONNECTIVITY = "P2P Connectivity Matrix"
@@ -187,6 +188,7 @@ def _table(
         peers=_PEERS.search(title) is not None, host=_is_host(title, tool, running),
         notes=_missing_rows(title, columns, rates),
         unjudged="what a GPU copies within its own memory, over no link" if running == _LOCAL else "",
+        bounds=_STAGED if "P2P=Disabled" in title else "",
     )  # fmt: skip
 
 

@@ -110,6 +110,7 @@ class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     both_ways: bool = False  # the rates count both directions of a link together
     bounds: str = ""  # what besides the link bounded the rates by what the file says, in words
     may_bound: str = ""  # what besides the link may have, in words
+    sharing: Count | None = None  # GPUs of a host that send at once, each at the rates of the table
     device: str = ""  # the NIC that the test was of
     buffers: str = ""  # where what is sent lies, and where it goes: "host to host", "device to device"
 
