@@ -76,7 +76,7 @@ def _domain(gpus: Sequence[Device], links: Sequence[Link]) -> Domain:
         of[link.b].append(link)
     counts = {gpu: [nvlink_count(link.kind) for link in its] for gpu, its in of.items()}
     counted = bool(links) and all(nvlink_count(link.kind) for link in links)
-    switched = _is_switched(gpus, links, counts) if counted else False
+    switched = _is_switched(gpus, links, counts) if counted else bool(links) and all(k.switched for k in links)
     through = max if switched else sum
     return Domain(
         gpus=tuple(of),

@@ -65,6 +65,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     kind: str  # "NV12", "PIX", "PHB", "SYS", "xGMI", "shm", "ib", "ethernet", ...
     bandwidth_bytes_per_s: BytesPerSecondOrNone | None
     latency_s: Seconds | None = None
+    switched: bool = False  # of two GPUs: both reach a switch at this rate, where the kind counts no links that tell it
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -61,9 +61,9 @@ def _links_down(gpus: Sequence[Device], parts: Sequence[Domain]) -> Iterator[str
     """Name the GPUs behind a switch that have fewer links up than their peers, or all of them than they were built."""
     built = {gpu.id: gpu.own_links for gpu in gpus}
     for part in parts:
-        if not part.switched:
-            continue
         most = max(part.links.values())
+        if not part.switched or not most:  # where links are not counted, none is down
+            continue
         for gpu, count in part.links.items():
             if count < most:
                 yield f"{gpu} has {counted(count, 'NVLink')}, the others {most}: {_are_down(most - count)}"
@@ -85,7 +85,7 @@ def _off_the_fabric(parts: Sequence[Domain]) -> Iterator[str]:
     if len(largest.gpus) < 3:
         return
     links = max(largest.links.values())
-    have = f"{links} each" if largest.switched else "theirs"
+    have = f"{links} each" if largest.switched and links else "theirs"
     for part in parts:
         if len(part.gpus) == 1:
             yield f"{part.gpus[0]} has no NVLink or xGMI to any peer, the {len(largest.gpus)} other GPUs have {have}"

@@ -81,13 +81,13 @@ def _nvlinks(
         elif b in objects.packages and (cpu := _cpu_of(objects.packages[b], cpus)):
             rate = megabytes * 1e6
             yield Link(a=first, b=cpu, kind=_kind(models[first], rate, catalogue), bandwidth_bytes_per_s=rate)
-    for a, b in itertools.combinations(sorted(to_switches), 2):
-        direct.setdefault((a, b), min(to_switches[a], to_switches[b]))
+    switched = set(itertools.combinations(sorted(to_switches), 2)) - direct.keys()
+    direct |= {(a, b): min(to_switches[a], to_switches[b]) for a, b in switched}
     order = {name: i for i, name in enumerate(models)}
     for a, b in sorted(direct, key=lambda pair: sorted((order[pair[0]], order[pair[1]]))):
         low, high = sorted((a, b), key=order.__getitem__)
-        rate = direct[a, b] * 1e6
-        yield Link(a=low, b=high, kind=_kind(models[a], rate, catalogue), bandwidth_bytes_per_s=rate)
+        rate, kind = direct[a, b] * 1e6, _kind(models[a], direct[a, b] * 1e6, catalogue)
+        yield Link(a=low, b=high, kind=kind, bandwidth_bytes_per_s=rate, switched=(a, b) in switched)
 
 
 def _kind(model: str, bytes_per_s: float, catalogue: Catalogue) -> str:

@@ -14,6 +14,7 @@ from ...hardware import Catalogue
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
+from .nccl_rates import nvlink_notes, pcie_notes
 
 START = re.compile(r"=== System : max(?:Bw|Width) ([\d.]+) total(?:Bw|Width) ([\d.]+) ===")  # Width before 2.12
 PREFIX = re.compile(r"^(.*?) NCCL INFO ?")
@@ -69,6 +70,12 @@ def from_nccl_log(text: str, where: str, catalogue: Catalogue, gpu: str | None =
     if cut:
         warnings.append(f"{cut} is left out: where it leads is cut off")
     warnings += ["rates are NCCL's own, with its allowance for protocol overhead", *upper_bound_warnings(pci)]
+    if gpu is not None:
+        accelerator = catalogue.accelerators[catalogue.shown_key(gpu)]
+        to_switches = {ids[name]: to_switch[name] for name in gpus if name in to_switch}
+        warnings += nvlink_notes(accelerator, catalogue, to_switches)
+        to_pcie = {d.device.id: d.rate_bytes_per_s for d in items if d.device.kind == "gpu"}
+        warnings += pcie_notes(accelerator, catalogue, to_pcie)
     if len(gpus) == 1 and gpus[0] in to_switch:
         warnings.append(f"GPU0 reaches its NVLink switches at {to_switch[gpus[0]] / 1e9:g} GB/s")
     if not gpus:
@@ -128,7 +135,8 @@ def _devices(
             name = nic.device.id
             if "/" in name:  # its first port
                 name = f"NIC{sum(1 for i in items.values() if i.device.kind == 'nic' and '/' not in i.device.id)}"
-            device = Device(id=name, kind="nic", numa=nic.device.numa, network_bandwidth_bytes_per_s=rate)
+            model = nic.device.model or edge.name  # as NCCL calls it elsewhere
+            device = Device(id=name, kind="nic", model=model, numa=nic.device.numa, network_bandwidth_bytes_per_s=rate)
             items[stack[-1].name] = dataclasses.replace(nic, device=device)
         elif edge.kind in OWN and stack and stack[-1].end == "GPU":
             if edge.end == "NVS":
@@ -171,7 +179,8 @@ def _own_links(
     for a, b in itertools.combinations(gpus, 2):
         found = direct.get((a, b))
         if found is None and a in to_switch and b in to_switch:
-            found = ("NVLink", min(to_switch[a], to_switch[b]))
-        if found is not None:
+            rate = min(to_switch[a], to_switch[b])
+            links.append(Link(a=ids[a], b=ids[b], kind="NVLink", bandwidth_bytes_per_s=rate, switched=True))
+        elif found is not None:
             links.append(Link(a=ids[a], b=ids[b], kind=found[0], bandwidth_bytes_per_s=found[1]))
     return links

@@ -19,10 +19,11 @@ from ..graph import Cluster, Device, Link
 _LIST = re.compile(r"^(?P<before>.*?)\b(?:GPU|NET)/[0-9A-Fa-f]+(?:-[0-9A-Fa-f]+)? :(?=(?:GPU|NET|CPU|NVS)/)", re.M)
 _STEP = re.compile(
     r"\b(?P<kind>GPU|NET|CPU)/(?:(?P<system>[0-9A-Fa-f]{1,16})-)?(?P<id>[0-9A-Fa-f]{1,16}) "
-    r"\(\d{1,4}/(?P<rate>\d{1,6}(?:\.\d{1,9})?)/(?P<way>[A-Z0-9]{3})\)"
+    r"\((?P<hops>\d{1,4})/(?P<rate>\d{1,6}(?:\.\d{1,9})?)/(?P<way>[A-Z0-9]{3})\)"
 )
 _KINDS = {"NVL": "NVLink", "PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "SYS": "SYS"}
 _SELF = "LOC"
+_BY_SWITCH = 2  # NVLinks from GPU to GPU: through a switch, for that through a third GPU is "NVB"
 MAX_DEVICES = 256
 NEEDED = "the lines from '=== System' to '====='"
 
@@ -30,10 +31,11 @@ _End = tuple[str, int, int]  # GPU or NET, system, id
 
 
 class _Way(NamedTuple):
-    """How a path goes: the worst step, and its rate in bytes per second."""
+    """How a path goes: the worst step, its rate in bytes per second, and how many links it has."""
 
     kind: str
     bytes_per_s: float
+    hops: int
 
 
 def looks_like_nccl_paths(text: str) -> bool:
@@ -60,9 +62,9 @@ def from_nccl_paths(text: str, where: str, catalogue: Catalogue, gpu: str | None
         if a[0] == "NET" or way is None:
             continue  # from a NIC to a NIC nothing of a job goes
         if way.kind in _KINDS:
-            links.append(
-                Link(a=names[a], b=names[b], kind=_KINDS[way.kind], bandwidth_bytes_per_s=way.bytes_per_s or None)
-            )
+            kind, rate = _KINDS[way.kind], way.bytes_per_s or None
+            switched = way.kind == "NVL" and way.hops == _BY_SWITCH
+            links.append(Link(a=names[a], b=names[b], kind=kind, bandwidth_bytes_per_s=rate, switched=switched))
         else:
             detours.append(f"{names[a]}-{names[b]} ({way.kind})")
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(_said(detours, others)))
@@ -91,7 +93,8 @@ def _read(text: str, where: str) -> tuple[dict[tuple[_End, _End], _Way], dict[_E
                 if step["way"] != "SYS":
                     near.setdefault(own, set()).add(int(step["id"], 16))
             elif step["way"] != _SELF:
-                ways.setdefault((own, _end(step)), _Way(step["way"], float(step["rate"]) * 1e9))
+                way = _Way(step["way"], float(step["rate"]) * 1e9, int(step["hops"]))
+                ways.setdefault((own, _end(step)), way)
     if not ways:
         raise InputError(f"{where}: NCCL's list of paths is cut off before it names its own device: expected {NEEDED}")
     numa = {end: min(nodes) for end, nodes in near.items() if len(nodes) == 1 and min(nodes) < 2**31}
