@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from ...units import counted, format_bytes, format_network_rate, format_rate
+from ...units import counted, first_few, format_bytes, format_network_rate, format_rate
 from ..analysis import Analysis, gpu_links, mesh_rates
-from ..graph import Cluster, Device, Host
+from ..graph import Cluster, Device, Host, Link
 from ..paths import is_own, rank
 
 MAX_MATRIX = 32
+SHOWN_PAIRS = 8  # of a rate, where a kind of link has several
 
 
 def draw(cluster: Cluster, analysis: Analysis) -> str:
@@ -150,16 +151,22 @@ def _matrix(cluster: Cluster) -> list[str]:
     for a in devices:
         cells = ["X" if a is b else known[a.id, b.id].kind if (a.id, b.id) in known else "-" for b in devices]
         lines.append(f"{a.id:<{width}}" + "".join(f"{cell:>{width}}" for cell in cells))
-    rates: dict[str, set[str]] = {}
     shown = {device.id for device in devices}
-    for link in cluster.links:
-        if {link.a, link.b} <= shown:
-            rate = format_rate(link.bandwidth_bytes_per_s) if link.bandwidth_bytes_per_s else "rate not known"
-            rates.setdefault(link.kind, set()).add(rate)
-    legend = [
-        f"{kind}: {', '.join(sorted(found))} per direction" for kind, found in sorted(rates.items(), key=_by_rank)
-    ]
-    return [*lines, "", *legend]
+    return [*lines, "", *_rates_of_kinds([link for link in cluster.links if {link.a, link.b} <= shown])]
+
+
+def _rates_of_kinds(links: Sequence[Link]) -> list[str]:
+    """Return a line for each kind of link with its rate, fastest first; where it has several, with pairs of each."""
+    kinds: dict[str, dict[str, list[str]]] = {}
+    for link in sorted(links, key=lambda link: -(link.bandwidth_bytes_per_s or 0.0)):
+        rate = format_rate(link.bandwidth_bytes_per_s) if link.bandwidth_bytes_per_s else "rate not known"
+        kinds.setdefault(link.kind, {}).setdefault(rate, []).append(f"{link.a}-{link.b}")
+    lines = []
+    for kind in sorted(kinds, key=lambda kind: (rank(kind), kind)):
+        rates = kinds[kind]
+        several = [f"{rate} ({first_few(pairs, SHOWN_PAIRS)})" for rate, pairs in rates.items()]
+        lines.append(f"{kind}: {', '.join(several if len(rates) > 1 else rates)} per direction")
+    return lines
 
 
 def _domain(cluster: Cluster) -> list[str]:
@@ -171,7 +178,3 @@ def _domain(cluster: Cluster) -> list[str]:
         "",
         f"{nodes} nodes such as this one share a domain of GPU links: {counted(nodes * gpus, 'GPU')} (--domain)",
     ]
-
-
-def _by_rank(item: tuple[str, set[str]]) -> tuple[int, str]:
-    return rank(item[0]), item[0]

@@ -11,8 +11,13 @@ LISTING = re.compile(
 )
 # "GPU0: NVIDIA GeForce RTX 4090, 24564 MiB, driver 590.44", as `nvidia-smi --query-gpu` is noted down; may be bold
 NOTED = re.compile(rf"^\s*(?:[-*] )?\**GPU ?(\d{{1,3}})\**\s*[:=]\**\s*({MAKERS}[^,;(|]*?)\s*(?:[,;(].*)?$")
-# "GPU: 8 * NVIDIA H100 80GB HBM3", also a row of a Markdown table
-COUNTED = re.compile(rf"^\s*\|?\s*GPUs?\s*[:|]\s*(\d{{1,3}})\s?[x*\u00d7]\s?({MAKERS}.*?)\s*\|?\s*$", re.I)
+# what notes write before a GPU's name: "GPU: ", "- **GPUs:** ", "| GPU | "
+KEY = r"^\s*(?:[-*+\u2022] )?\|?\s*\**(?:GPUs?|GPU (?:model|type|name)|Accelerators?)\**\s*[:|]\**\s*"
+# "GPU: 8 * NVIDIA H100 80GB HBM3", or behind the name
+COUNTED = re.compile(rf"{KEY}(\d{{1,3}})\s?[x*\u00d7]\s?({MAKERS}[^,;(|]*?)\s*(?:[,;(|].*)?$", re.I)
+COUNTED_BEHIND = re.compile(rf"{KEY}({MAKERS}[^,;(|]*?)\s*[x*\u00d7]\s?(\d{{1,3}})\s*(?:[,;(|].*)?$", re.I)
+# "GPU: NVIDIA H100 80GB HBM3": how many is not said
+KEYED = re.compile(rf"{KEY}({MAKERS}[^,;(|]*?)\s*(?:[,;(|].*)?$", re.I)
 LISTED = re.compile(r"^\s*GPU (\d+)\s*: (.*?)\s*\(UUID: [^)]*\)\s*$")
 # "|   0  NVIDIA H100 80GB HBM3          On  |   00000000:18:00.0 Off |"
 TABLE = re.compile(r"^\s*\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s+[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:")
@@ -40,15 +45,24 @@ def gpu_names(lines: Iterable[str]) -> dict[int, str]:
             for number in _numbers(match.group(1)):
                 found.setdefault(number, match.group(2))
         elif counted := COUNTED.match(line):
-            for number in range(int(counted.group(1))):
-                found.setdefault(number, counted.group(2))
+            found = _of_all(counted.group(1), counted.group(2)) | found
+        elif counted := COUNTED_BEHIND.match(line):
+            found = _of_all(counted.group(2), counted.group(1)) | found
     return found
+
+
+def _of_all(count: str, name: str) -> dict[int, str]:
+    return dict.fromkeys(range(int(count)), name)
 
 
 def unnumbered_names(lines: Iterable[str]) -> list[str]:
     """Return what may be names of GPUs, one a line and without numbers, in their order; catalogues know which are."""
-    matches = (BARE.match(line) or ON_BUS.match(line) for line in lines)
+    matches = (BARE.match(line) or ON_BUS.match(line) or _keyed(line) for line in lines)
     return [match.group(1) for match in matches if match]
+
+
+def _keyed(line: str) -> re.Match[str] | None:
+    return None if COUNTED_BEHIND.match(line) else KEYED.match(line)
 
 
 def _numbers(text: str) -> list[int]:
