@@ -214,6 +214,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node: str
     switches: tuple[str, ...]
     block: str = ""  # the rack or NVLink domain that the scheduler counts it to
+    ports_bytes_per_s: tuple[BytesPerSecond, ...] = ()  # of its ports on these switches, where the source says them
 
 
 def blocking(collective: str) -> str:

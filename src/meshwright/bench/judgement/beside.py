@@ -56,7 +56,7 @@ def from_host_memory(tables: Sequence[ReadTable], index: int, expected: float | 
     enough = GOOD * expected if expected else _best(table.rates) / SLOW_PAIR
     if best is None or _best(best.rates) < enough:
         return ""
-    return f"{best.name} reached {format_rate(_best(best.rates))} in the same file"
+    return f"{best.name} reached {format_rate(_best(best.rates))}{_in_same_file(best, table)}"
 
 
 def why_of_gpu_memory(table: ReadTable) -> str:
@@ -70,7 +70,13 @@ def reached_beside(tables: Sequence[ReadTable], index: int, expected: float) -> 
     best = max(of_rates, default=None, key=lambda one: _best(one.rates))
     if best is None or _best(best.rates) < GOOD * expected:
         return ""
-    return f"{best.name} reached {format_rate(_best(best.rates))}"
+    return f"{best.name} reached {format_rate(_best(best.rates))}{_in_same_file(best, tables[index])}"
+
+
+def _in_same_file(one: ReadTable, other: ReadTable) -> str:
+    """Return that two tables stand in one file, in words, "" where their names begin with those of several."""
+    files = {table.name.partition(": ")[0] if ": " in table.name else "" for table in (one, other)}
+    return " in the same file" if len(files) == 1 else ""
 
 
 def _test(table: ReadTable) -> tuple[object, ...]:

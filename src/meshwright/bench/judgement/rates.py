@@ -101,7 +101,7 @@ def _below(
     if table.bounds:
         return TableVerdict(ok=None, reason=f"{words}, but {table.bounds}: no fault of the link follows")
     if table.may_bound and (beside := reached_beside(tables, index, expected)):
-        held = f"{words}, but it was {table.may_bound}; {beside} in the same file: no fault of the link follows"
+        held = f"{words}, but it was {table.may_bound}; {beside}: no fault of the link follows"
         return TableVerdict(ok=None, reason=held)
     flow = limit_of_flow(least, known.rate_bytes_per_s) if table.is_one_stream and not table.both_ways else ""
     if flow and table.is_on_ec2:

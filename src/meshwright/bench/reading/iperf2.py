@@ -34,7 +34,8 @@ def read_iperf2(text: str, where: str) -> list[ReadTable]:
     ends: dict[str, tuple[str, str]] = {}  # of a stream: who sends, who receives
     streams: _Streams = {}
     last_s = 0.0
-    for number, line in [*clean_lines(text), (0, "Server listening on TCP port 0")] if "connected with" in text else ():
+    lines = clean_lines(text) if "bits/sec" in text else []
+    for number, line in [*lines, (0, "Server listening on TCP port 0")]:
         if (run := _RUN.match(line)) is not None:
             if streams:
                 tables += _tables(protocol, ends, streams, last_s, where)
@@ -82,6 +83,8 @@ def _tables(
             ways[ends[name]] = ways.get(ends[name], 0.0) + rate
             before = lost.get(ends[name], (0, 0))
             lost[ends[name]] = before[0] + counts[0], before[1] + counts[1]
+    if not ends:
+        return [_of_nameless(protocol, streams)]
     count = Counter(ends[name] for name in streams if name in ends)
     if "SUM" in streams and len(ways) == 1:
         ways = dict.fromkeys(ways, streams["SUM"][1])
@@ -95,3 +98,18 @@ def _tables(
         )
         for (src, dst), rate in ways.items()
     ]  # fmt: skip
+
+
+def _of_nameless(protocol: str, streams: _Streams) -> ReadTable:
+    """Return the table of lines that stand without those that name both ends: the tool's sum, else that of streams."""
+    alone = {name: stream for name, stream in streams.items() if name != "SUM"}
+    _, rate, counts = streams["SUM"] if "SUM" in streams else (0.0, sum(rate for _, rate, _ in alone.values()), (0, 0))
+    lost = counts if "SUM" in streams else tuple(map(sum, zip(*(each for *_, each in alone.values()), strict=True)))
+    is_one = len(alone) == 1 and "SUM" not in streams
+    return ReadTable(
+        name="client to server", tool="iperf 2",
+        rates=(Rate(what=f"{protocol} streams", rate_bytes_per_s=rate),),
+        notes=lost_datagrams(lost[0], lost[1]),
+        bounds=PACED_UDP if protocol == "UDP" and not lost[0] else "",
+        may_bound=ONE_STREAM if protocol == "TCP" and is_one else "",
+    )  # fmt: skip

@@ -187,7 +187,8 @@ def _iperf_table(ends: tuple[str, str], is_reversed: bool, streams: _Streams, bu
     what = f"{'UDP' if streams.datagrams else 'TCP'} streams"
     pair = Rate(what=what, rate_bytes_per_s=streams.rate_bytes_per_s, src=src, dst=dst)
     count = len(streams.rates.keys() - {"SUM"})
-    may_bound = "" if streams.datagrams else ONE_STREAM if count == 1 else shared_thread(busy[1], count)
+    said = count or None if "SUM" in streams.rates else count  # a sum is of several, whose lines may be left out
+    may_bound = "" if streams.datagrams else ONE_STREAM if count == 1 else shared_thread(busy[1], said)
     unlost = streams.datagrams and not any(lost for lost, _ in streams.datagrams.values())
     return ReadTable(
         name=f"{src} to {dst}", tool="iperf3", rates=(pair,), notes=streams.notes(),

@@ -22,12 +22,15 @@ _KEPT = 0.9  # of the rate that a test was told to send at
 PACED_UDP = "UDP sends as fast as it is told (-b; iperf's default is 1 Mbit/s), and no datagram was lost"
 
 
-def shared_thread(version: str, streams: int) -> str:
-    """Return that one thread may have moved several streams of TCP, in words, "" from iperf3 3.16 on or for one."""
-    if streams < 2 or _has_threads(version):
+def shared_thread(version: str, streams: int | None) -> str:
+    """Return that one thread may have moved several streams of TCP, in words, "" from iperf3 3.16 on or for one.
+
+    None is several of which the number is not known.
+    """
+    if (streams is not None and streams < 2) or _has_threads(version):
         return ""
     unsaid = "" if re.search(r"\d", version) else ", which the file does not exclude (iperf3 --version)"
-    return f"{streams} TCP streams by one thread, as iperf3 before 3.16 moves them{unsaid}: one core may bound them"
+    return f"{streams or 'several'} TCP streams by one thread, as iperf3 before 3.16 moves them{unsaid}: one core may bound them"
 
 
 def _has_threads(version: str) -> bool:

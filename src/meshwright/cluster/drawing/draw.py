@@ -80,8 +80,26 @@ def _places(cluster: Cluster) -> list[str]:
     where = f"in {counted(len(by_leaf), 'block')}" if only_blocks else f"below {counted(len(by_leaf), 'leaf switch')}"
     if not only_blocks:
         lines += [f"block {name}: {_shortened(names)}" for name, names in sorted(blocks.items()) if name]
-    alone = [] if cluster.devices or cluster.groups else ["places alone: neither GPUs nor the rates of links are said"]
-    return [f"{counted(len(cluster.placements), 'node')} {where}", *lines[:40], *alone]
+    return [f"{counted(len(cluster.placements), 'node')} {where}", *lines[:40], *_ports(cluster)]
+
+
+def _ports(cluster: Cluster) -> list[str]:
+    """Return what the ports of the nodes carry, or that places are all that is said."""
+    by_ports: dict[tuple[float, ...], list[str]] = {}
+    for placement in cluster.placements:
+        if placement.ports_bytes_per_s:
+            by_ports.setdefault(placement.ports_bytes_per_s, []).append(placement.node)
+    if by_ports:
+        most_first = sorted(by_ports.items(), key=lambda item: -len(item[1]))
+        return [f"ports of {_shortened(names)}: {_each(rates)} each way" for rates, names in most_first[:SHOWN_PAIRS]]
+    if cluster.devices or cluster.groups:
+        return []
+    return ["places alone: neither GPUs nor the rates of links are said"]
+
+
+def _each(rates: Sequence[float]) -> str:
+    """Return the rates of ports in words, those that are alike together."""
+    return ", ".join(f"{rates.count(rate)} x {format_network_rate(rate)}" for rate in dict.fromkeys(rates))
 
 
 def _shortened(names: Sequence[str]) -> str:

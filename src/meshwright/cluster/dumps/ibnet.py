@@ -137,7 +137,13 @@ def _placed(
     for adapter in adapters:
         for leaf in near[adapter] & switches:
             above[host[adapter]][_chain(leaf, level, near, label)] += 1
-    placements = tuple(Placement(node, chains.most_common(1)[0][0]) for node, chains in sorted(above.items()))
+    ports: dict[str, list[float]] = defaultdict(list)
+    for adapter, its in rates.ports_bytes_per_s(switches).items():
+        ports[host.get(adapter, adapter)] += its
+    placements = tuple(
+        Placement(node, chains.most_common(1)[0][0], ports_bytes_per_s=tuple(sorted(ports[node], reverse=True)))
+        for node, chains in sorted(above.items())
+    )
     rails = sum(1 for chains in above.values() if len(chains) > 1)
     hang = f"{counted(rails, 'node')} {'hangs' if rails == 1 else 'hang'}"
     on_rails = [f"{hang} on several leaf switches (rails): the one with most of the node's ports is named"]

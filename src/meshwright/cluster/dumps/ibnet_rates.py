@@ -19,6 +19,7 @@ _INFO = re.compile(
     r"\s*(?:0x[0-9a-f]+\s+)?\d+\s+(\d{1,5})\[[^\]]*\]\s+\"([^\"]+)\"(?: {0,9}\((?P<both>[^()]{0,80})\))?"
 )
 _COULD = "Could be"  # iblinkinfo's remark on a link of which both ends support more
+_CODED, _ROUNDED = 1.07, 1.001  # signals of a lane over its data at most; the figures are rounded
 _SHOWN = 4  # links that a warning names
 
 End = tuple[str, int]  # a node's id and the number of its port
@@ -26,8 +27,9 @@ End = tuple[str, int]  # a node's id and the number of its port
 
 class _Link(NamedTuple):
     ends: tuple[End, End]
-    gbps: float  # per direction
+    gbps: float  # per direction, as the dump counts it: of signals or of data
     speed: str  # the rate in the words of the dump
+    data_gbps: float  # per direction, without the coding of signals
     both: str | None = None  # what both ends support beyond it, in iblinkinfo's words, "" for no more, None if unsaid
 
 
@@ -44,19 +46,32 @@ class FabricRates:
             return
         gbps = int(match[3]) * INFINIBAND_LANE_GBPS[match[4]]
         ends = (node, int(match[1])), (peer, int(match[2]))
-        self._put(_Link(ends, gbps, f"{match[3]}x{match[4]}"))
+        self._put(_Link(ends, gbps, f"{match[3]}x{match[4]}", gbps))
 
     def take_info(self, node: str, line: str) -> None:
         """Take iblinkinfo's line of a port of a node; lines of ports that are down say nothing."""
         if match := _INFO.search(line):
             ends = (node, int(match[1])), (match[5], int(match[4]))
-            gbps = int(match[2]) * float(match[3])
-            self._put(_Link(ends, gbps, f"{match[2]}X {match[3]} Gb/s", match["both"] and match["both"].strip()))
+            lanes, lane = int(match[2]), float(match[3])
+            both = match["both"] and match["both"].strip()
+            speed = f"{match[2]}X {match[3]} Gb/s"
+            self._put(_Link(ends, lanes * lane, speed, lanes * _of_data(lane), both))
 
     def _put(self, link: _Link) -> None:
         known = self._found.setdefault(frozenset(link.ends), link)
         if link.gbps < known.gbps:
             self._found[frozenset(link.ends)] = link
+
+    def ports_bytes_per_s(self, switches: Iterable[str]) -> dict[str, list[float]]:
+        """Return what each port of an adapter on a switch carries, per direction, by the adapter's id."""
+        known = set(switches)
+        found: dict[str, list[float]] = defaultdict(list)
+        for link in self._found.values():
+            nodes = [node for node, _ in link.ends]
+            if len(set(nodes) & known) == 1:
+                (adapter,) = set(nodes) - known or {""}
+                found[adapter].append(link.data_gbps * 1e9 / 8)
+        return found
 
     def warnings(self, switches: Iterable[str], called: Callable[[str], str]) -> list[str]:
         """Return a warning of the links below the usual rate of a switch at one of their ends, among links alike.
@@ -117,6 +132,13 @@ class FabricRates:
             "links to other switches carry less than those to adapters, so that nodes share them on the way to nodes "
             f"elsewhere: {first_few(thin, _SHOWN)}"
         ]
+
+
+def _of_data(lane_gbps: float) -> float:
+    """Return the Gb/s of data of a lane by that of its signals, which coding adds 3 to 6 % to: 25.78 is EDR's 25."""
+    below = [gbps for gbps in INFINIBAND_LANE_GBPS.values() if gbps <= lane_gbps * _ROUNDED]
+    nearest = max(below, default=lane_gbps)
+    return nearest if lane_gbps <= _CODED * nearest else lane_gbps
 
 
 def _ends(link: _Link, called: Callable[[str], str]) -> str:
