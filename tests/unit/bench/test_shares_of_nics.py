@@ -1,4 +1,4 @@
-"""What a rank has of the NICs where hosts are not named, and rates that no NIC bounds."""
+"""A rank's share of the NICs where hosts are not named, and rates that no NIC bounds."""
 
 from meshwright.bench.judgement.judge import judge
 from meshwright.bench.reading import parse_tables

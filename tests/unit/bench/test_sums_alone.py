@@ -1,4 +1,4 @@
-"""Lines of iperf that people cut out: the sum alone, or streams without those that name both ends."""
+"""Lines of iperf that people cut out: the sum alone, or streams without the lines that name both ends."""
 
 import pytest
 
@@ -21,7 +21,7 @@ SUM_OF_3 = "[SUM]   0.00-20.00  sec  70.0 GBytes  30.1 Gbits/sec                
     ],
     ids=["sum", "one stream", "two streams", "an interval before"],
 )
-def test_lines_of_iperf_2_are_read_without_those_that_name_the_ends(text, gbps):
+def test_rows_of_iperf_2_are_read_without_the_lines_that_name_the_ends(text, gbps):
     (table,) = parse_tables(text, "t")
 
     assert table.rates[0].rate_bytes_per_s == pytest.approx(gbps * 1e9 / 8, rel=1e-3)

@@ -1,4 +1,4 @@
-"""Which pairs have which of several rates, which port of a fabric carries what, and names that notes give GPUs."""
+"""Pairs of each of several rates, ports of a fabric with their rates, and names that notes give GPUs."""
 
 import pytest
 

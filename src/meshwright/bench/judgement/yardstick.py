@@ -321,7 +321,7 @@ def _in_switch(machine: TableLinks, ranks: int) -> float | None:
     return rate * factor * (share / 1.75 if share else machine.reduces_in_switch)
 
 
-def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_node: int | None) -> Attainable:
+def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_node: int | None) -> Attainable | None:
     assert machine.nic is not None
     assert machine.nics is not None
     one, count = machine.nic.attainable_bytes_per_s, machine.nics
@@ -339,21 +339,7 @@ def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_n
     if collective == "sendrecv":  # each rank sends to the next: one of a node leaves it
         return _across(machine, one, f"one NIC, {machine.nic.title}", is_ring=False, limit=one * own)
     if collective in OWN_SHARE:
-        is_open = collective == "all_to_all" and per_node is None  # how many ranks share the NICs decides it
-        if is_open and count == 1:
-            return None
-        at_once = max(1, min(per_node or count, machine.gpus or per_node or count))
-        # of the n - 1 shares that busbw counts only those of other nodes cross the NIC: of two nodes about half
-        beside = ((ranks - 1) / (ranks - per_node)) if per_node and per_node < ranks else 1.0
-        share = ALL_TO_ALL_SHARE * together / at_once if collective == "all_to_all" else one  # else the root's alone
-        limit = share * beside * own / (ALL_TO_ALL_SHARE if collective == "all_to_all" else 1)
-        limit *= 2 if is_open else 1  # of two nodes half of the parts stay inside
-        is_inside = inside is not None and inside.least_bytes_per_s < share * beside
-        share = inside.least_bytes_per_s if inside and is_inside else share * beside
-        of = f"a rank's share of {name}{_parts_that_leave(collective, ranks, per_node)}"
-        limit = inside.limit_bytes_per_s if inside and is_inside else limit
-        found = _across(machine, share, of, is_ring=False, limit=limit)
-        return msgspec.structs.replace(found, shared_by_unknown=is_open)
+        return _own_share(machine, collective, ranks, per_node, count, inside)
     ring = min(together, inside.least_bytes_per_s) if inside else together
     most, most_of = ring, ""
     limit = own * together
@@ -367,6 +353,31 @@ def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_n
     limit = min(limit, max(inside.limit_bytes_per_s, most)) if inside and inside.limit_bytes_per_s else limit
     name = f"{inside.of} inside a node, which bounds it, and {name}" if inside and ring < together else name
     return msgspec.structs.replace(_across(machine, ring, name, most, nics=count, limit=limit), most_of=most_of)
+
+
+def _own_share(
+    machine: TableLinks, collective: str, ranks: int, per_node: int | None, count: int, inside: Attainable | None
+) -> Attainable | None:
+    """Return what a rank's share of the NICs allows; None where nothing says how many ranks share a host's only one."""
+    assert machine.nic is not None
+    one = machine.nic.attainable_bytes_per_s
+    together, own = one * count, machine.nic.rate_bytes_per_s / one
+    name = f"{count} x {machine.nic.title}" if count > 1 else machine.nic.title
+    is_open = collective == "all_to_all" and per_node is None  # how many ranks share the NICs decides it
+    if is_open and count == 1:
+        return None
+    at_once = max(1, min(per_node or count, machine.gpus or per_node or count))
+    # of the n - 1 shares that busbw counts only those of other nodes cross the NIC: of two nodes about half
+    beside = ((ranks - 1) / (ranks - per_node)) if per_node and per_node < ranks else 1.0
+    share = ALL_TO_ALL_SHARE * together / at_once if collective == "all_to_all" else one  # else the root's alone
+    limit = share * beside * own / (ALL_TO_ALL_SHARE if collective == "all_to_all" else 1)
+    limit *= 2 if is_open else 1  # of two nodes half of the parts stay inside
+    is_inside = inside is not None and inside.least_bytes_per_s < share * beside
+    share = inside.least_bytes_per_s if inside and is_inside else share * beside
+    of = f"a rank's share of {name}{_parts_that_leave(collective, ranks, per_node)}"
+    limit = inside.limit_bytes_per_s if inside and is_inside else limit
+    found = _across(machine, share, of, is_ring=False, limit=limit)
+    return msgspec.structs.replace(found, shared_by_unknown=is_open)
 
 
 def _parts_that_leave(collective: str, ranks: int, per_node: int | None) -> str:

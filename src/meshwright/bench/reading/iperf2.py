@@ -101,7 +101,7 @@ def _tables(
 
 
 def _of_nameless(protocol: str, streams: _Streams) -> ReadTable:
-    """Return the table of lines that stand without those that name both ends: the tool's sum, else that of streams."""
+    """Return the table of lines without the names of both ends: the tool's sum, else that of the streams."""
     alone = {name: stream for name, stream in streams.items() if name != "SUM"}
     _, rate, counts = streams["SUM"] if "SUM" in streams else (0.0, sum(rate for _, rate, _ in alone.values()), (0, 0))
     lost = counts if "SUM" in streams else tuple(map(sum, zip(*(each for *_, each in alone.values()), strict=True)))

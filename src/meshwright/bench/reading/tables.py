@@ -30,7 +30,8 @@ def shared_thread(version: str, streams: int | None) -> str:
     if (streams is not None and streams < 2) or _has_threads(version):
         return ""
     unsaid = "" if re.search(r"\d", version) else ", which the file does not exclude (iperf3 --version)"
-    return f"{streams or 'several'} TCP streams by one thread, as iperf3 before 3.16 moves them{unsaid}: one core may bound them"
+    number = streams or "several"
+    return f"{number} TCP streams by one thread, as iperf3 before 3.16 moves them{unsaid}: one core may bound them"
 
 
 def _has_threads(version: str) -> bool:

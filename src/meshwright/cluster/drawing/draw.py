@@ -98,7 +98,7 @@ def _ports(cluster: Cluster) -> list[str]:
 
 
 def _each(rates: Sequence[float]) -> str:
-    """Return the rates of ports in words, those that are alike together."""
+    """Return the rates of ports in words, equal ones together."""
     return ", ".join(f"{rates.count(rate)} x {format_network_rate(rate)}" for rate in dict.fromkeys(rates))
 
 
