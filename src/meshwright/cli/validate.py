@@ -149,9 +149,11 @@ def _doubt_measured(runs: Path, rows: list[RunRow], outcomes: list[RowOutcome | 
             say(f"warning: {runs}: {row.id}: {text}", err=True)
     for outcome in outcomes:
         if not isinstance(outcome, Unpriced) and outcome.not_counted:
+            measured = outcome.measured_step_time_s
+            figure = "" if measured is None else f"measured {measured:.4g} s, but "
             say(
-                f"warning: {runs}: {outcome.id}: not counted in the errors: measured "
-                f"{outcome.measured_step_time_s:.4g} s, but {outcome.not_counted}{_perhaps(outcome)}",
+                f"warning: {runs}: {outcome.id}: not counted in the errors: {figure}{outcome.not_counted}"
+                f"{_perhaps(outcome)}",
                 err=True,
             )
 

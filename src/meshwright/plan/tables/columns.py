@@ -69,6 +69,7 @@ INPUTS = {
 MEASURED = {
     "step_time_s": "measured seconds of a step",
     "tokens_per_s_per_gpu": "measured tokens a second of one GPU, from which the step is where that is empty",
+    "tokens_per_s": "measured tokens a second of all GPUs, in place of those of one",
     "samples_per_s": "measured sequences a second of all GPUs, from which the step is where both are empty",
     "peak_memory_bytes_per_gpu": "measured peak of the fullest GPU",
 }

@@ -26,11 +26,14 @@ from .batch_cells import batch_of_bare, batch_of_dp, check_one_of_gpu, is_bare_b
 from .cells import FLAGS, is_empty
 from .columns import INPUTS
 from .mesh_cells import DEVICE_BATCH, batch_of_devices, is_axis, mesh_of
-from .names import IN_CELLS, KNOWN, SWITCHES, leaf_of, letters
+from .names import IN_CELLS, KNOWN, SWITCHES, is_open_rate, leaf_of, letters
 from .row_layout import BATCH_SAID, SPLITS
 
 FSDP_SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
 ZERO1_SWITCHES = frozenset({"zero1", "zero1size", "zero1parallel", "zero1degree"})
+SHARDED = re.compile(
+    r"(?i)ddp|fsdp[12]?|hsdp|(?:deepspeed[\s_-]*)?zero[\s_-]*[1-3]"
+)  # a layout that is no more than that
 _KEY = r"(?:etp|tp|vpp|vp|pp|dp|cp|ep|mbs)"
 _MARK = r"[\s/x×*,;:+&_-]+"
 JOINED = re.compile(rf"(?i)[(\[]?({_KEY}(?:{_MARK}{_KEY})+)[)\]]?")  # "TP/PP/DP", "tp x pp", "(TP, PP)"
@@ -78,6 +81,7 @@ def is_read(name: str) -> bool:
         or JOINED.fullmatch(name.strip()) is not None
         or _is_shares(name)
         or is_of_dp(name)
+        or is_open_rate(name)
         or is_bare_batch(name)
     )
 
@@ -223,6 +227,8 @@ def with_layout(cells: Mapping[str, str]) -> dict[str, str]:
     if is_empty(text):
         return dict(cells)
     found = dict(cells)
+    if SHARDED.fullmatch(text.strip()) and is_empty(cells.get("zero_stage_fsdp", "")):
+        return found | {"zero_stage_fsdp": text.strip()}
     for key, value in own_values(_pairs(text), "layout").items():
         if key not in IN_CELLS:
             raise InputError(f"layout: {text!r}: expected KEY=VALUE with keys of {', '.join(IN_CELLS)}")

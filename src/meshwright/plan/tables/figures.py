@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...errors import InputError
 from ...units import format_time, parse_bytes, parse_time
 from .cells import Cells, is_empty
-from .names import RATE, STEP, letters
+from .names import OPEN_RATE, RATE, STEP, letters
 
 DECIMAL_COMMA = re.compile(r"^(\d+),(\d{1,2}|\d{4,})(?!\d)")
 DECIMAL_POINT = re.compile(r"^(?:\d+\.(?:\d{1,2}|\d{4,})|(?:0|\d{4,})\.\d+)(?![\d.,])")
@@ -108,6 +108,15 @@ def tokens_a_second(text: str) -> float:
     return round(_number(found[1]) * {"": 1.0, "M": MILLION}.get(found[2], THOUSAND), 9)
 
 
+def tokens_of_all(text: str) -> float:
+    """Return the tokens a second of all GPUs that a cell says: 68464, 1984k, 68,464 tok/s."""
+    found = TOKENS_A_SECOND.fullmatch(text)
+    unit = ((found[3] or found[4] or "") if found else "").replace(" ", "").lower()
+    if found is None or (unit and not OPEN_RATE.fullmatch(unit)):
+        return float(text)
+    return round(_number(found[1]) * {"": 1.0, "M": MILLION}.get(found[2], THOUSAND), 9)
+
+
 def peak_bytes_said(text: str) -> float:
     """Return the bytes that a cell says: 41.2 GiB, 47.96GiB(51.2%); InputError where a small number has no unit."""
     plain = SHARE.sub("", text)
@@ -121,6 +130,7 @@ def peak_bytes_said(text: str) -> float:
 READ: dict[str, Callable[[str], float]] = {
     "step_time_s": step_seconds,
     "tokens_per_s_per_gpu": tokens_a_second,
+    "tokens_per_s": tokens_of_all,
     "samples_per_s": float,
     "peak_memory_bytes_per_gpu": peak_bytes_said,
 }
@@ -137,7 +147,7 @@ def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
         return None
     plain = SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
     plain = DECIMAL_COMMA.sub(r"\1.\2", BOTH_MARKS.sub(_with_point, plain))
-    if name == "tokens_per_s_per_gpu":
+    if name in {"tokens_per_s_per_gpu", "tokens_per_s"}:
         plain = COMMAS.sub(lambda found: found[0].replace(",", ""), plain)
     try:
         value = READ[name](plain)
@@ -157,10 +167,11 @@ def measured_step_s(cells: Cells, done: tuple[int, int, int] | None, unreadable:
     """
     step_s = measured_of(cells, "step_time_s", unreadable)
     rate = measured_of(cells, "tokens_per_s_per_gpu", unreadable)
-    samples = measured_of(cells, "samples_per_s", unreadable)
+    samples, together = (measured_of(cells, name, unreadable) for name in ("samples_per_s", "tokens_per_s"))
     if done is None:
         return step_s, ""
     sequences, seq_len, gpus = done
+    rate = together / gpus if rate is None and together is not None else rate
     if rate is None:
         return (sequences / samples if step_s is None and samples is not None else step_s), ""
     of_rate_s = sequences * seq_len / (rate * gpus)

@@ -47,7 +47,8 @@ def read_lines(path: str | Path, is_column: Callable[[str], bool]) -> CellLines:
     places = range(min(len(lines), first + SEARCHED))
     # a comment may be the header, or its first column the number of GPUs: "# GPUs"
     in_turn = (*(n for n in places if not ASIDE.match(lines[n])), *(n for n in places if ASIDE.match(lines[n])))
-    start = next((n for n in in_turn if _is_header(lines[n], is_column)), first)
+    titles = (n for n in places if "|" in lines[n] and n + 1 < len(lines) and _is_rule(_barred(lines[n + 1])))
+    start = next((n for n in in_turn if _is_header(lines[n], is_column)), next(titles, first))
     if start == len(lines):
         return CellLines([], 0, [])
     mark = _mark(lines[start])

@@ -38,7 +38,7 @@ NAMES = {  # of columns, without marks, case and units
     ),
     **dict.fromkeys(("nodes", "nnodes", "numnodes", "nodecount", "numberofnodes", "servers", "numservers"), "nodes"),
     **dict.fromkeys(("gpuspernode", "gpusnode", "nprocpernode"), "gpus_per_node"),
-    "model": "model_name",
+    **dict.fromkeys(("model", "modelnameorpath", "modelid", "basemodel"), "model_name"),
     **dict.fromkeys(("numlayers", "nlayers", "nlayer", "numhiddenlayers", "numberoflayers", "modellayers"), "layers"),
     **dict.fromkeys(("hiddensize", "dmodel", "nembd", "nhidden"), "hidden"),
     **dict.fromkeys(("nheads", "nhead", "numheads", "numattentionheads"), "heads"),
@@ -47,7 +47,17 @@ NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("vocabsize", "vocabulary", "vocabularysize"), "vocab"),
     **dict.fromkeys(
         (
-            *("seq", "seqlength", "seqlen", "sequencelength", "contextlength", "maxseqlen", "maxtargetlength"),
+            *(
+                "seq",
+                "seqlength",
+                "seqlen",
+                "sequencelength",
+                "contextlength",
+                "maxseqlen",
+                "maxseqlength",
+                "maxlength",
+                "maxtargetlength",
+            ),
             *("packedseqlength", "packedseqlen", "packedsequencelength"),
         ),
         "seq_len",
@@ -66,7 +76,10 @@ NAMES = {  # of columns, without marks, case and units
         "accumulation_steps",
     ),
     **dict.fromkeys(("microbsz", "microbs", "mbsz"), "micro_batch"),
-    **dict.fromkeys(("zero", "sharding", "shardingstrategy", "fsdpshardingstrategy"), "zero_stage_fsdp"),
+    **dict.fromkeys(
+        ("zero", "sharding", "shardingstrategy", "fsdpshardingstrategy", "deepspeedstage", "deepspeedzerostage"),
+        "zero_stage_fsdp",
+    ),
     **dict.fromkeys(
         (
             *("activationcheckpointing", "gradientcheckpointing", "recomputation", "recomputegranularity", "ac"),
@@ -82,11 +95,12 @@ NAMES = {  # of columns, without marks, case and units
     ),
     "dtype": "precision",
     **dict.fromkeys(("note", "comment", "comments", "remarks"), "notes"),
-    **dict.fromkeys(("parallelism", "parallel", "parallelconfig", "strategy"), "layout"),
+    **dict.fromkeys(("parallelism", "parallel", "parallelconfig", "strategy", "mesh"), "layout"),
     **dict.fromkeys(("steptime", "timeperstep", "iterationtime", "itertime", "timeperiteration"), "step_time_s"),
     **dict.fromkeys(
         (
             *("peakmemory", "peakmem", "maxmemory", "maxmem", "peakmemorypergpu", "gpumemmax", "peakreserved"),
+            *("peakmemorygpu", "peakmempergpu", "peakmemgpu", "maxmemorypergpu", "maxmempergpu", "maxmemorygpu"),
             *("memorymaxreserved", "memory", "mem", "memoryusage", "memoryused", "usedmemory", "memorypergpu"),
         ),
         "peak_memory_bytes_per_gpu",
@@ -97,7 +111,7 @@ _DEVICE = "(?:gpu|device|chip|accelerator|hpu|npu)"
 # names that mean a column where no other one does
 WEAK = frozenset(
     [
-        *("hardware", "platform", "system", "seq", "chips", "devices", "servers", "ffn"),
+        *("hardware", "platform", "system", "seq", "chips", "devices", "servers", "ffn", "mesh"),
         *("gpumemmax", "peakreserved", "memorymaxreserved", "throughputtps"),
         *("memory", "mem", "memoryusage", "memoryused"),
     ]
@@ -106,6 +120,12 @@ RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", 
     r"(?:throughput)?(?:t|toks?|tokens?|w|words?)"
     rf"(?:(?:per|p)?(?:s|sec|second)(?:per)?{_DEVICE}|(?:per)?{_DEVICE}(?:per)?(?:s|sec|second))|tgs"
 )
+_A_SECOND = r"(?:t|toks?|tokens?|w|words?)(?:per|p|/)(?:s|sec|second)"
+_TOGETHER = r"(?:total|overall|global|aggregate|aggregated|cluster|allgpus|allchips|alldevices)"
+OF_ALL = re.compile(  # "total tokens/s", "Throughput (tokens/s, all GPUs)"
+    rf"{_TOGETHER}(?:throughput)?{_A_SECOND}|(?:throughput)?{_TOGETHER}{_A_SECOND}|(?:throughput)?{_A_SECOND}(?:of)?{_TOGETHER}"
+)
+OPEN_RATE = re.compile(rf"(?:train|training|avg|average|mean)?(?:throughput|thput)?{_A_SECOND}")  # of one GPU or of all
 SAMPLES = re.compile(  # of all GPUs: "Throughput (samples/s)", "train_samples_per_second", "Throughput (S/s)"
     r"(?:train|training)?(?:(?:throughput|thput)s|(?:throughput|thput)?(?:samples|sequences|seqs))(?:per)?(?:s|sec|second)"
 )
@@ -120,7 +140,7 @@ IN_TOKENS = {  # columns that are in tokens where their names say so
     "seq_len": "seq_len",
     "global_batch_sequences": "global_batch_tokens",
 }
-OF_MANY_STEPS = frozenset({"step_time_s", "tokens_per_s_per_gpu", "samples_per_s"})  # what has a mean
+OF_MANY_STEPS = frozenset({"step_time_s", "tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s"})  # what has a mean
 STATISTIC = re.compile(r"(?i)(?:avg\.?|average|mean|median)[\s_]+(?=\S)")
 MEASURED_WORD = re.compile(r"(?i)(?:train(?:ing)?|elapsed|measured|observed|actual)[\s_]+(?=\S)")  # before such a name
 ONE_STEP = frozenset({"step", "iteration", "iter"})  # a number, and with a unit of time behind it how long one takes
@@ -210,6 +230,16 @@ def column_of(name: str) -> tuple[str, str]:
     return known, unit_of(united.group(2))
 
 
+def _with_strokes(name: str) -> str:
+    """Return a name without marks and case but for strokes: tokens/s is a rate, tokens are none."""
+    return re.sub(r"[^a-z0-9/]", "", name.lower())
+
+
+def is_open_rate(name: str) -> bool:
+    """Return whether a column is tokens a second of which its name does not say whether of one GPU or of all."""
+    return column_of(name)[0] not in KNOWN and OPEN_RATE.fullmatch(_with_strokes(leaf_of(name))) is not None
+
+
 def is_weak(name: str) -> bool:
     """Return whether a name means its column only where no other name does."""
     united = UNIT.match(name)
@@ -240,6 +270,7 @@ def _known(name: str) -> str:
     own = IN_CELLS.get(own_name(plain) or plain, "")
     exact = next((known for known in (*INPUTS, *MEASURED) if letters(known) == plain), "")
     rate = "tokens_per_s_per_gpu" if RATE.fullmatch(plain) else "samples_per_s" if SAMPLES.fullmatch(plain) else ""
+    rate = rate or ("tokens_per_s" if OF_ALL.fullmatch(_with_strokes(name)) else "")
     whole = "step_time_s" if A_WHOLE_STEP.fullmatch(plain) else ""
     network = "inter_node_Gbps_per_node" if NETWORK.fullmatch(name.strip()) else ""
     found = exact or NAMES.get(plain, "") or own or rate or whole or network

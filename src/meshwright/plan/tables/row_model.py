@@ -1,6 +1,7 @@
 """The model of a row: from a config.json, by its numbers, or by its name."""
 
 import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ...workload.kinds import Experts, runs_of
 from ...workload.models import load_model, model_names, resolve_model
 from .cells import Cells, count_of, flag_of, is_empty
 
+SIZE = re.compile(r"(?i)\d+(?:\.\d+)?\s*[bmt]")  # 7B
 EXPERTS = {"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"}
 SAME = {
     **{
@@ -85,7 +87,7 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
     name = cells.get("model_name", "")
     found = find_model(name, models)
     if found is None:
-        raise InputError(f"hidden: not stated, and no model {name!r} is known ({nearest(name.lower(), models)})")
+        raise InputError(f"hidden: not stated, and no model {name!r} is known ({_hint(name, models)})")
     assumed += _assumed_of(resolve_model(name) or "")
     layers = count_of(cells, "layers", found.num_hidden_layers)
     said = not is_empty(cells.get("dense_layers", ""))
@@ -100,6 +102,14 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
     if found.experts and layers != found.num_hidden_layers and not said:
         assumed.append(f"{dense} of the {layers} layers of {name} without experts (dense_layers says it)")
     return resized
+
+
+def _hint(name: str, models: Mapping[str, Architecture]) -> str:
+    """Return what may be meant by a name that is no model: one of nearly its name, or how its row says it."""
+    near = "" if SIZE.fullmatch(name.strip()) else nearest(name.lower(), models)
+    if near.startswith("did you mean"):
+        return near
+    return f"{'a size is no model; ' * (not near)}config, or layers, hidden, heads, ffn_hidden and vocab, say which"
 
 
 @functools.cache

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,6 +30,7 @@ from .columns import unread, without_fsdp
 from .engine_cells import check_unread, with_engine_cells, with_layout
 from .figures import is_of_tokens, measured_of, measured_step_s, ran_out
 from .gpu_cells import with_gpus_of_degrees, with_gpus_of_nodes
+from .names import KNOWN, is_open_rate
 from .reading import TableLine, read_table
 from .row_layout import BATCH_SAID, batch_sequences, counted_parts, layout_of, row_facts
 from .row_machine import cores_of, host_of_row, link_rate_of_row, listed_accelerator, network_gbps, node_of, node_size
@@ -42,6 +43,8 @@ MCORE, MEGATRON = "megatron", re.compile(r"\bmegatron[- _]?(core|lm)\b", re.IGNO
 JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
 EAGER = "eager"  # trait of runs whose layers go operator by operator
+FEW_BITS = re.compile(r"(?i)(?<![a-z0-9])(mxfp8|nvfp4|fp8|float8)(?![a-z])")
+NOT_OF_PRODUCTS = re.compile(r"(?i)(?<![a-z])(no|not|non|without|dispatch|gather|state|moment|cache)")  # beside fp8
 UNSEEN_BAND = "the band of a stack that nobody measured"
 NEEDED = ("gpu", "num_gpus", "seq_len")  # of every row, and one of each of these
 ONE_OF = (BATCH_SAID, ("model_name", "config", "hidden"))
@@ -138,6 +141,7 @@ class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     measured_peak_memory_bytes: float | None = None
     unreadable: tuple[str, ...] = ()  # measured cells that hold something, but no figure
     contradiction: str = ""  # what another measured cell makes of the step, where the two cannot both be
+    open_rate: float | None = None  # tokens a second, of one GPU or of all, where nothing else was measured
     ran_out: bool = False  # a measured cell says that memory was not enough
     is_of_rate: bool = False  # the step is what tokens a second make of it
 
@@ -172,7 +176,38 @@ def read_rows(
     if default is not None:
         for line in lines:
             line.cells["family"] = default if is_empty(line.cells.get("family") or "") else line.cells["family"]
-    return [_row(line, number, catalogue, book, models, folder) for number, line in enumerate(lines, 1)]
+    rows = [_row(line, number, catalogue, book, models, folder) for number, line in enumerate(lines, 1)]
+    return [_with_open_rate(row, of_all=_are_of_all(rows, catalogue)) for row in rows]
+
+
+def _are_of_all(rows: Sequence[RunRow], catalogue: Catalogue) -> bool:
+    """Return whether a table's tokens a second are of all GPUs: of one, some row would need more than its peak."""
+    return any(
+        row.run is not None and row.open_rate is not None and row.run.gpus > 1
+        and beyond_peak(row.run, _step_of_rate(row.run, row.open_rate * row.run.gpus), catalogue)
+        for row in rows
+    )  # fmt: skip
+
+
+def _with_open_rate(row: RunRow, *, of_all: bool) -> RunRow:
+    """Return a row with what its tokens a second make of a step if they are of one GPU, and if of all."""
+    run, rate = row.run, row.open_rate
+    if run is None or rate is None:
+        return row
+    together = _step_of_rate(run, rate)
+    if run.gpus == 1:
+        return msgspec.structs.replace(row, measured_step_time_s=together)
+    one, all_ = (format_time(step_s) for step_s in (together / run.gpus, together))
+    told = f"{rate:.6g} tokens/s may be of one GPU, a step of {one}, or of all, {all_}"
+    if of_all:
+        told = f"{rate:.6g} tokens/s can only be of all GPUs, a step of {all_}: of one, some row would exceed its peak"
+    counts = "tokens_per_s is a column of all, tokens_per_s_per_gpu of one"
+    return msgspec.structs.replace(row, contradiction=f"{told}; {counts}")
+
+
+def _step_of_rate(run: Run, rate: float) -> float:
+    """Return the seconds of a step whose tokens all GPUs together do at this rate, in tokens a second."""
+    return run.global_batch * run.seq_len / rate
 
 
 def _row(
@@ -184,6 +219,7 @@ def _row(
     folder: Path,
 ) -> RunRow:
     cells = {key: (value or "").strip() for key, value in line.cells.items()}
+    given = cells
     name, family = cells.get("id") or f"row-{number}", "" if line.fault else cells.get("family", "")
     run, reason = None, None
     assumed: list[str] = []
@@ -201,10 +237,11 @@ def _row(
             short = counted(line.ends, "cell")
             reason = f"{short} fewer than the table has columns; if the last are missing, {reason}"
     if line.fault:
-        cells = {}  # under which columns they stand is not known
+        cells, given = {}, {}  # under which columns they stand is not known
     unreadable: list[str] = []
     done = None if run is None else (run.global_batch, run.seq_len, run.gpus)
     measured_s, contradiction = measured_step_s(cells, done, unreadable)
+    said = next((text for name, text in given.items() if is_open_rate(name)), "") if measured_s is None else ""
     return RunRow(
         id=name,
         family=family,
@@ -214,7 +251,8 @@ def _row(
         measured_peak_memory_bytes=measured_of(cells, "peak_memory_bytes_per_gpu", unreadable),
         unreadable=tuple(unreadable),
         contradiction=contradiction,
-        ran_out=ran_out(cells),
+        open_rate=measured_of({"tokens_per_s": said}, "tokens_per_s", unreadable),
+        ran_out=ran_out({**cells, "tokens_per_s": said or cells.get("tokens_per_s", "")}),
         is_of_rate=measured_s is not None and is_of_tokens(cells),
     )
 
@@ -297,11 +335,26 @@ def _precision(cells: Cells, accelerator: Accelerator, assumed: list[str]) -> st
     said = cells.get("precision", "")
     if not is_empty(said):
         return precision_named(said, flag="precision:")
+    if named := _precision_beside(cells):
+        column, word = named
+        assumed.append(f"precision {word}: column {column} names it (precision says another)")
+        return precision_named(word)
     if {"bf16", "fp16"} & accelerator.peak_flops_per_s.keys() != {"fp16"}:
         assumed.append("precision bf16")
         return "bf16"
     assumed.append("precision fp16: bf16 is none of this accelerator's")
     return "fp16"
+
+
+def _precision_beside(cells: Cells) -> tuple[str, str] | None:
+    """Return a column that nothing reads and the precision of few bits that it alone names; None where none does."""
+    found = {
+        (name, word.lower())
+        for name, text in cells.items()
+        if name not in KNOWN and not NOT_OF_PRODUCTS.search(text)
+        for word in FEW_BITS.findall(text)
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def _check_own(stack: str, cells: Cells, further: int) -> None:

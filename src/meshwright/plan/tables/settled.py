@@ -28,10 +28,11 @@ def settled_rows(rows: Sequence[RunRow], catalogue: Catalogue, known: Book) -> l
 
     That is where a row states none of it, the stack was never measured, and what is assumed of it surely does not fit.
     The constants of measured stacks hold with what is assumed: tables of theirs say as little. A row that fits in no
-    way stays as it is, and so does one that states no layout: tensor or pipeline parallelism may have made it fit.
+    way stays as it is, and so does one that states no layout: tensor or pipeline parallelism may have made it fit. One
+    that ran out of memory did not fit.
     """
     found = list(rows)
-    places = [place for place, row in enumerate(rows) if row.run is not None and _is_open(row.run, known)]
+    places = [place for place, row in enumerate(rows) if _is_settled(row, known)]
     runs = [run for place in places if (run := rows[place].run) is not None]
     left = list(_over(runs, catalogue, known))
     for step in range(max((len(_milder(run, known)) for run in runs), default=0)):
@@ -46,6 +47,10 @@ def settled_rows(rows: Sequence[RunRow], catalogue: Catalogue, known: Book) -> l
                 left[index] = False
                 found[places[index]] = msgspec.structs.replace(rows[places[index]], run=way)
     return found
+
+
+def _is_settled(row: RunRow, known: Book) -> bool:
+    return row.run is not None and not row.ran_out and _is_open(row.run, known)
 
 
 def _is_open(run: Run, known: Book) -> bool:
