@@ -7,6 +7,7 @@ import msgspec
 from .case import Case, verdict_in_call
 from .first_fault import first_fault
 from .heartbeats import host_call
+from .libraries.inits import not_begun_yet
 from .libraries.slowdowns import by_slowdown
 from .lost_numbers import after_lost_numbers, lost_numbers
 from .lost_workers import lost_worker
@@ -353,7 +354,7 @@ def _nothing(case: Case) -> Verdict:
         unknown=True,
         because=f"{_over(outlived) if outlived else because}{_STEPS if steps else ''}",
         evidence=in_time([*outlived.values(), *steps]),
-        missing=tuple(missing),
+        missing=(*not_begun_yet(case.facts), *missing),
         next=NEXT["none"],
     )
 

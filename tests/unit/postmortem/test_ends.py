@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import judge, timed_out
+from .made import judge, stood_still, timed_out
 
 LIMIT = "slurmstepd: error: *** JOB 99 ON n3 CANCELLED AT 2026-11-20T10:30:00 DUE TO TIME LIMIT ***"
 PODS = ["NAME    READY   STATUS      RESTARTS   AGE", "ft-0   0/1     Completed   0          81m"]
@@ -23,6 +23,30 @@ def test_who_alone_did_not_begin_a_communicator_until_the_job_ended_has_not_come
 
 def test_a_log_that_ends_while_a_communicator_is_made_names_nobody(tmp_path):
     assert judge(tmp_path, [*map(begins, (0, 1, 3))]).kind == "none"
+
+
+def test_a_log_that_ends_while_a_communicator_is_made_leaves_open_whether_all_begin_it(tmp_path):
+    verdict = judge(tmp_path, [*map(begins, (0, 1, 3))])
+
+    assert verdict.missing[0].startswith("whether rank 2 begins it later: 3 of 4 ranks began")
+
+
+@pytest.mark.parametrize("sign", ["(nothing more, for an hour)", stood_still(0), LIMIT])
+def test_who_did_not_begin_a_communicator_for_which_others_are_seen_to_wait_has_not_come(sign, tmp_path):
+    verdict = judge(tmp_path, [*map(begins, (0, 1, 2)), sign])
+
+    assert (verdict.kind, verdict.rank, verdict.waiting, verdict.silent) == ("absent", 3, (0, 1, 2), True)
+
+
+def test_of_half_of_the_ranks_that_did_not_begin_a_communicator_none_is_named(tmp_path):
+    verdict = judge(tmp_path, [*map(begins, (0, 1)), LIMIT])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
+    assert "ranks 2, 3 did not begin" in verdict.because
+
+
+def test_a_job_that_made_steps_had_its_communicator(tmp_path):
+    assert judge(tmp_path, [*map(begins, (0, 1, 3)), "step 4 loss 2.1", LIMIT]).kind == "killed"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,48 @@ def test_ranks_of_one_process_are_told_apart_by_their_communicators(tmp_path):
     assert (verdict.kind, verdict.waiting) == ("stuck", (0, 1)), str(verdict)
 
 
+def joined(rank, ranks=4):
+    return (
+        f"host-a:{45006 + rank}:{45006 + rank} [{rank}] NCCL INFO comm 0x55bef0{rank}01370 rank {rank} nranks {ranks}"
+        f" cudaDev {rank} busId {rank + 1}000 commId 0x7a - Init COMPLETE"
+    )
+
+
+ALL_JOIN = [joined(rank) for rank in range(4)]
+OTHERS_CALL = [called(rank, count) for count in (0, 1) for rank in (0, 1, 3)]
+
+
+def test_who_joined_and_made_no_call_keeps_the_others_waiting(tmp_path):
+    verdict = judge(tmp_path, [*ALL_JOIN, *OTHERS_CALL, REMARKS[0]])
+
+    assert (verdict.kind, verdict.rank, verdict.seq, verdict.waiting) == ("absent", 2, 1, (0, 1, 3)), str(verdict)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [[*ALL_JOIN, *OTHERS_CALL], [*ALL_JOIN, *OTHERS_CALL, "step 3 loss 2.0", REMARKS[0]]],
+    ids=["no sign that they wait", "steps, which it must have called for"],
+)
+def test_a_rank_without_a_line_of_a_call_may_have_made_it(lines, tmp_path):
+    assert judge(tmp_path, lines).blamed == ()
+
+
+def test_a_rank_of_which_no_line_is_here_is_missing_and_not_blamed(tmp_path):
+    verdict = judge(tmp_path, [*(joined(rank) for rank in (0, 1, 3)), *OTHERS_CALL, REMARKS[0]])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown, verdict.seq) == ("absent", (), True, 1), str(verdict)
+    assert "the calls of rank 2" in verdict.missing[0]
+
+
+def test_a_rank_that_is_behind_is_named_though_the_log_of_another_one_is_missing(tmp_path):
+    lines = [*(joined(rank, 5) for rank in range(4)), *ALL_CALL[:4], *(called(rank, 1) for rank in (0, 1, 3))]
+
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.rank) == ("absent", 2), str(verdict)
+    assert verdict.missing == ("the log of rank 4, which may be behind too",)
+
+
 JOINED = [
     f"box:3{r}:6{r} [{r}] NCCL INFO comm 0x9{r} rank {r} nranks 3 cudaDev {r} busId {r + 1}000 commId 0x7 -"
     " Init COMPLETE"

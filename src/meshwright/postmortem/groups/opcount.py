@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from ...units import shortened
 from ..nouns.calls import Call, Group, RankGroup
-from ..nouns.facts import CommunicatorCall, Fact, of
-from ..nouns.identities import RankIdentity
+from ..nouns.facts import CommunicatorCall, Fact, Failure, Heartbeat, StoreWait, of
+from ..nouns.identities import Began, RankIdentity
 from ..nouns.launch_counts import Remark
 from ..nouns.names import UNEVEN
-from ..nouns.position import HangPosition
-from ..nouns.where import GroupName
+from ..nouns.position import MOST_SILENT, HangPosition
+from ..nouns.where import GroupName, Where
 from ..nouns.world import identities_of, may_be_same_host
 from ..positions.agreement import disagreement
 from ..positions.waits import judged
@@ -67,7 +68,12 @@ def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | N
         if found := _behind(name, ranks, sizes.get(name), mismatched=mismatched):
             return _without_places(found) if name in placed else found
     told_apart = {name: ranks for name, ranks in parts.items() if name not in placed}
-    return _crossed(told_apart, sizes) or _all_in(told_apart, sizes, facts)
+    return (
+        _crossed(told_apart, sizes)
+        or _made_none(told_apart, sizes, facts)
+        or _all_in(told_apart, sizes, facts)
+        or _not_all_here(told_apart, sizes, facts)
+    )
 
 
 def _ranked(calls: Sequence[CommunicatorCall], facts: list[Fact]) -> list[CommunicatorCall]:
@@ -124,6 +130,76 @@ def _all_in(
         seq=call.seq,
         why=f"by NCCL's opCount all ranks have come to {call.operation} #{call.seq}, and nothing more came",
         evidence=(*(last.where for last in lasts.values()), *remarks),
+    )
+
+
+def _made_none(
+    parts: Mapping[str, Mapping[int, Mapping[int, Call]]], sizes: Mapping[str, int | None], facts: list[Fact]
+) -> HangPosition | None:
+    """Return the few who joined a communicator and made no call in it, where all others have come to one and wait.
+
+    Where the job made steps they have made calls, and their lines are lost.
+    """
+    if of(facts, Began):
+        return None
+    waited = [fact.where for fact in facts if isinstance(fact, Heartbeat | Remark | StoreWait)]
+    waited += [fact.where for fact in of(facts, Failure) if fact.is_general]
+    joined: dict[str, dict[int, Where]] = defaultdict(dict)
+    for one in of(facts, RankIdentity):
+        joined[one.communicator_id].setdefault(one.rank, one.where)
+    for name, ranks in parts.items():
+        idle = tuple(sorted(set(joined[name]) - set(ranks)))
+        few = len(idle) == 1 or (len(idle) <= MOST_SILENT and 2 * len(idle) <= len(ranks))
+        lasts = {rank: calls[max(calls)] for rank, calls in ranks.items()}
+        call = next(iter(lasts.values()))
+        alike = {last.seq for last in lasts.values()} == {call.seq} and len(ranks) > 1
+        if not (idle and few and alike and waited) or len(idle) + len(ranks) != sizes.get(name):
+            continue
+        return HangPosition(
+            kind="absent",
+            blamed=idle,
+            waiting=tuple(sorted(ranks)),
+            group=GroupName(name),
+            operation=call.operation,
+            seq=call.seq,
+            why=f"by NCCL's opCount {_who(idle)} joined and made no call, the others came to {call.operation}"
+            f" #{call.seq}",
+            silent=True,
+            evidence=(*(joined[name][rank] for rank in idle), *(last.where for last in lasts.values()), *waited),
+        )
+    return None
+
+
+def _who(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {shortened(ranks)}"
+
+
+def _not_all_here(
+    parts: Mapping[str, Mapping[int, Mapping[int, Call]]], sizes: Mapping[str, int | None], facts: list[Fact]
+) -> HangPosition | None:
+    """Return that the ranks whose calls are here wait in the same one, where somebody remarks that nothing more came.
+
+    Whether the others came to it, their logs would tell.
+    """
+    remarks = [remark.where for remark in of(facts, Remark)]
+    ((name, ranks),) = parts.items() if len(parts) == 1 else (("", {}),)
+    lasts = {rank: calls[max(calls)] for rank, calls in ranks.items()}
+    seqs = {last.seq for last in lasts.values()}
+    others = tuple(sorted(set(_members(ranks, sizes.get(name))) - set(ranks))) if ranks else ()
+    if not remarks or len(ranks) < 2 or len(seqs) != 1 or not others:
+        return None
+    call = next(iter(lasts.values()))
+    return HangPosition(
+        kind="absent",
+        waiting=tuple(sorted(ranks)),
+        group=GroupName(name),
+        operation=call.operation,
+        seq=call.seq,
+        why=f"by NCCL's opCount the ranks whose lines are here came to {call.operation} #{call.seq}; there is none"
+        f" of {_who(others)}",
+        certain=False,
+        evidence=(*(last.where for last in lasts.values()), *remarks),
+        missing=(f"the calls of {_who(others)} (NCCL_DEBUG_SUBSYS=COLL), or their stacks (`py-spy dump`)",),
     )
 
 
@@ -186,6 +262,7 @@ def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None, *, m
     late = tuple(sorted(rank for rank, last in lasts.items() if last < front))
     if late and count == len(ranks) - len(late) and len(late) * 2 < len(ranks):
         usual = next(calls[front] for calls in ranks.values() if front in calls)
+        others = tuple(sorted(set(group.members) - set(ranks)))
         return HangPosition(
             kind="absent",
             blamed=late,
@@ -195,6 +272,7 @@ def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None, *, m
             seq=front,
             why=f"by NCCL's opCount rank {late[0]} came to {lasts[late[0]]}, the others to {front}",
             evidence=tuple(ranks[rank][lasts[rank]].where for rank in ranks),
+            missing=(f"the log of {_who(others)}, which may be behind too",) if others else (),
         )
     return None
 

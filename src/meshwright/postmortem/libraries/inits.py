@@ -1,45 +1,81 @@
 """Groups that were begun and never made: who of all ranks did not begin NCCL's communicator, or did not join."""
 
 from collections import defaultdict
+from collections.abc import Collection
 
 from ...units import shortened
-from ..nouns.facts import Fact, Failure, GroupJoin, StoreWait, of
-from ..nouns.identities import RankIdentity
+from ..nouns.facts import Fact, Failure, GroupJoin, Heartbeat, Shortened, StackTrace, StoreWait, of
+from ..nouns.identities import Began, RankIdentity
 from ..nouns.launch_counts import Remark
-from ..nouns.position import HangPosition
+from ..nouns.position import MOST_SILENT, HangPosition
 from ..nouns.world import with_own_files, world_of
 
 _FEWEST = 2  # ranks that began and wait
 
 
 def by_inits(facts: list[Fact]) -> HangPosition | None:
-    """Return the one rank that did not begin the communicator of all ranks, which all others began and none has made.
+    """Return who did not begin the communicator of all ranks, which the others began and none has made.
 
-    That it only had not begun yet when the log ends is excluded by a time-out of the others or by the end of the job.
+    That they only had not begun yet when the log ends is excluded by what shows that the others waited, or by the end
+    of the job. Of more than a few, or where a person ended it, nobody is named.
     """
-    world, own = world_of(facts), with_own_files(facts)
+    if (found := _unmade(facts)) is None:
+        return None
+    name, ranks, silent = found
+    own = with_own_files(facts)
+    waited = [fact.where for fact in facts if isinstance(fact, Heartbeat | Remark | StoreWait)]
+    waited += [fact.where for fact in of(facts, Failure) if fact.is_general]
+    interrupted = [stack.where for stack in of(facts, StackTrace) if stack.is_momentary]
+    if not waited and not interrupted:
+        return None  # the log may end before they begin
+    few = len(silent) == 1 or (len(silent) <= MOST_SILENT and 2 * len(silent) <= len(ranks))
+    certain = bool(waited) and few and set(silent) <= (own or set(silent)) and not of(facts, Shortened)
+    return HangPosition(
+        kind="absent",
+        blamed=silent if certain else (),
+        waiting=tuple(sorted(ranks)),
+        why=f"{_who(silent)} did not begin NCCL's communicator {name} of {len(ranks) + len(silent)} ranks, which the"
+        " others wait to make",
+        certain=certain,
+        silent=certain,
+        evidence=(*(one.where for _, one in sorted(ranks.items())), *waited, *interrupted),
+        missing=() if certain else (f"what {_who(silent)} did meanwhile: logs, and `py-spy dump` while it hangs",),
+    )
+
+
+def not_begun_yet(facts: list[Fact]) -> tuple[str, ...]:
+    """Return what a log leaves open that ends while a communicator is made: whether all ranks begin it."""
+    if (found := _unmade(facts)) is None:
+        return ()
+    name, ranks, silent = found
+    told = f"{len(ranks)} of {len(ranks) + len(silent)} ranks began NCCL's communicator {name} and none has made it"
+    return (f"whether {_who(silent)} begins it later: {told}, to the end of the log",)
+
+
+def _unmade(facts: list[Fact]) -> tuple[str, dict[int, RankIdentity], tuple[int, ...]] | None:
+    """Return a communicator of all ranks that some began, and nobody made: its id, these ranks, and the others."""
+    world = world_of(facts)
     begun: dict[str, dict[int, RankIdentity]] = defaultdict(dict)
-    made = {one.communicator_id for one in of(facts, RankIdentity) if "Init COMPLETE" in one.where.text}
+    made = [one for one in of(facts, RankIdentity) if "Init COMPLETE" in one.where.text]
     for one in of(facts, RankIdentity):
         if one.communicator_id and one.ranks == world and "Init START" in one.where.text:
             begun[one.communicator_id][one.rank] = one
-    waited = bool(of(facts, StoreWait)) or any(fact.is_general for fact in of(facts, Failure))
     for name, ranks in begun.items():
-        silent = set(range(world or 0)) - set(ranks)
-        if name in made or len(silent) != 1 or len(ranks) < _FEWEST:
-            continue
-        if not waited or not silent <= (own or silent):
-            continue  # the log may end before it begins
-        (rank,) = silent
-        return HangPosition(
-            kind="absent",
-            blamed=(rank,),
-            waiting=tuple(sorted(ranks)),
-            why=f"rank {rank} did not begin NCCL's communicator {name} of {world} ranks, which the others wait to make",
-            silent=True,
-            evidence=tuple(one.where for _, one in sorted(ranks.items())),
-        )
+        silent = tuple(sorted(set(range(world or 0)) - set(ranks)))
+        is_made = any(one.communicator_id == name or _is_later(one, ranks.values()) for one in made)
+        steps_on = any(step.where.rank not in silent for step in of(facts, Began))
+        if silent and len(ranks) >= _FEWEST and not is_made and not steps_on:
+            return name, ranks, silent
     return None
+
+
+def _is_later(made: RankIdentity, begun: Collection[RankIdentity]) -> bool:
+    """Whether a rank made another communicator after it had begun this one: lines of its making are lost."""
+    return any(made.rank == one.rank and one.where.before(made.where) for one in begun)
+
+
+def _who(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {shortened(ranks)}"
 
 
 def by_joins(facts: list[Fact]) -> HangPosition | None:
