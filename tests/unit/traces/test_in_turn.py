@@ -55,6 +55,23 @@ def test_what_a_second_late_rank_hides_of_the_cost_of_the_last_is_said(tmp_path)
     assert found.finding.said == "ranks 1 and 4 come last together and cost 8 ms a step"
 
 
+def test_ranks_of_a_host_that_are_unequally_slow_are_said_beside_the_slowest(tmp_path):
+    """Each is as much later than the one before it, so that the longest gap is another one in each step."""
+    more_us = {4: 3000, 5: 10_000, 6: 17_000, 7: 24_000}
+    found = told_of(tmp_path, lambda rank, step: more_us.get(rank, 1) + 40 * ((rank + step) % 3), ranks=8)
+
+    assert found.culprit.rank == 7
+    assert found.finding.said.startswith("ranks 4, 5, 6 and 7 come last together and cost 2")
+
+
+def test_ranks_that_are_unequally_slow_are_said_though_each_costs_little(tmp_path):
+    more_us = {4: 1500, 5: 3000, 6: 4500, 7: 6000}
+    found = told_of(tmp_path, lambda rank, step: more_us.get(rank, 1) + 40 * ((rank + step) % 3), ranks=8)
+
+    said = found.finding.said
+    assert "ranks 4, 5, 6 and 7 come last together and cost" in said
+
+
 def test_a_second_rank_that_is_little_late_is_not_said_beside_the_last(tmp_path):
     found = told_of(tmp_path, lambda rank, step: {1: 8000, 4: 500}.get(rank, 1), ranks=6)
 

@@ -1,8 +1,8 @@
 """Ranks that come last together: those of a slow host, of which none alone is the one that the others wait for."""
 
 import statistics
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from ...units import format_time
@@ -19,6 +19,7 @@ from .straggler_reason import reason
 LEAST_SHARE = {"device": 0.05, "host": 0.2}  # of a step, by which they are late
 ALIKE_SHARE = 0.75  # of all lateness: the same ranks must have it
 LOSING_SHARE = 0.2  # of the group that loses most: one that loses less tells nothing of who is late
+ADDED_SHARE = 0.1  # of what those behind it cost: a rank that comes last before them and adds less is none of them
 MOST_NAMED = 8  # ranks
 
 
@@ -34,8 +35,7 @@ def late_together(
     They are told by waits that are exposed, or else by all: what hides under computation may come out later.
     """
     everyone = {arrival.rank for meeting in found for arrival in meeting.arrivals}
-    for busy in (transfers, None):
-        late = _same_ranks(found, lateness, busy)
+    for late in _candidates(found, lateness, transfers):
         if len(late) < 2 or 2 * len(late) > len(everyone):
             continue
         late_s = _cost_s(late, found, lateness, transfers)
@@ -57,12 +57,39 @@ def beside(
 ) -> str:
     """Return which ranks come last together with the one that is last of all, if they cost so much; else ""."""
     everyone = {arrival.rank for meeting in found for arrival in meeting.arrivals}
-    late = _same_ranks(found, lateness, transfers)
-    if worst not in late or len(late) < 2 or 2 * len(late) > len(everyone):
-        return ""
-    late_s = _cost_s(late, found, lateness, transfers)
-    costs = f"cost {format_time(late_s)}{per_step(ranks)}"
-    return f"{_named(late)} come last together and {costs}" if late_s > least_s else ""
+    for late in (_same_ranks(found, lateness, transfers), _in_a_row(found, lateness, transfers)):
+        if worst not in late or len(late) < 2 or 2 * len(late) > len(everyone):
+            continue
+        late_s = _cost_s(late, found, lateness, transfers)
+        if late_s > least_s:
+            return f"{_named(late)} come last together and cost {format_time(late_s)}{per_step(ranks)}"
+    return ""
+
+
+def _candidates(
+    found: Sequence[TracedMeeting], lateness: OwnLateness, transfers: OtherTransfers
+) -> Iterator[frozenset[int]]:
+    """Yield the ranks that may be late together, by waits that are exposed, by all waits, by the order of arrival."""
+    yield _same_ranks(found, lateness, transfers)
+    yield _same_ranks(found, lateness, None)
+    yield _in_a_row(found, lateness, transfers)
+
+
+def _in_a_row(found: Sequence[TracedMeeting], lateness: OwnLateness, transfers: OtherTransfers) -> frozenset[int]:
+    """Return the ranks that come last meeting after meeting, one behind the other: those of a host may differ.
+
+    As many as each add a noticeable part to what they cost; none where the same ranks do not come last.
+    """
+    everyone = {arrival.rank for meeting in found for arrival in meeting.arrivals}
+    whole = [meeting for meeting in found if len(meeting.arrivals) == len(everyone)]
+    found_late, cost_s = frozenset[int](), 0.0
+    for count in range(2, min(len(everyone) // 2, MOST_NAMED) + 1) if whole else ():
+        sets = Counter(late for meeting in whole if (late := _last(meeting, count)))
+        usual, often = max(sets.items(), key=lambda one: one[1], default=(frozenset[int](), 0))
+        more_s = _cost_s(usual, found, lateness, transfers) if usual and often >= ALIKE_SHARE * len(whole) else 0.0
+        if more_s > (1 + ADDED_SHARE) * cost_s:
+            found_late, cost_s = usual, more_s
+    return found_late
 
 
 def _cost_s(
@@ -75,6 +102,13 @@ def _cost_s(
             each = [lateness.behind(meeting, place) for place in range(at, len(meeting.arrivals))]
             faults[id(meeting)] = union_of_sets(each)
     return statistics.median(lost_by(late, found, faults, MeetingChains(found, faults, transfers), transfers))
+
+
+def _last(meeting: TracedMeeting, count: int) -> frozenset[int]:
+    """Return so many ranks that came last, none where the first of them is hardly later than who came before it."""
+    before, *late = meeting.arrivals[-count - 1 :]
+    is_late = late[0].start_s - before.start_s > ADDED_SHARE * (late[-1].start_s - before.start_s)
+    return frozenset(arrival.rank for arrival in late) if is_late else frozenset()
 
 
 def _named(late: AbstractSet[int]) -> str:
