@@ -105,7 +105,7 @@ def _cost_s(
 
 
 def _last(meeting: TracedMeeting, count: int) -> frozenset[int]:
-    """Return so many ranks that came last, none where the first of them is hardly later than who came before it."""
+    """Return the last `count` ranks that came, none where the first of them is hardly later than who came before it."""
     before, *late = meeting.arrivals[-count - 1 :]
     is_late = late[0].start_s - before.start_s > ADDED_SHARE * (late[-1].start_s - before.start_s)
     return frozenset(arrival.rank for arrival in late) if is_late else frozenset()
