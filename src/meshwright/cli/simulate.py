@@ -295,6 +295,7 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
     tell_held()
     for rank in ranks:
         parts = step_parts([span for span in timeline.spans if span.rank == rank])
+        parts = {name: part if part > ROUNDING * end_s else 0.0 for name, part in parts.items()}
         busy = sum(parts[name] for name in ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "data_s"))
         idle = end_s - busy if end_s - busy > ROUNDING * end_s else 0.0
         rows.append({"rank": rank, **parts, "step_time_s": end_s, "bubble_s": idle})

@@ -19,6 +19,7 @@ from .topology import Topology
 from .traffic import Pattern, Traffic, named_traffic, placed_traffic
 
 FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
+INSIDE = {"all_reduce": "partitioned", "all_gather": "direct", "reduce_scatter": "direct"}  # over links of pairs
 JOINT: frozenset[Axis] = frozenset({"dp", "ep", "edp", "data", "shard", "replica"})  # axes that join replicas
 
 
@@ -69,7 +70,9 @@ class AxisPrices:
     def _algorithm(self, comm: Comm, table: Ints) -> str:
         """Return the algorithm of a collective: hierarchical where a group has several ranks in each of its nodes.
 
-        Libraries do so: every rank's NIC then carries its share. They post the messages of an all-to-all at once.
+        Libraries do so: every rank's NIC then carries its share. They post the messages of an all-to-all at once. Where
+        links join pairs of a node's GPUs, they use all of them: each rank then sends to all others of its node at once,
+        where one ring would use one link of each.
         """
         first = self._topology.domain_of[table[0]]
         inside = int((first == first[0]).sum())
@@ -78,7 +81,10 @@ class AxisPrices:
             return comm.algorithm
         if comm.collective == "all_to_all":
             return "linear"
-        return f"hierarchical:ring/ring:{inside}" if 1 < inside < table.shape[1] and regular else "ring"
+        inner = INSIDE.get(comm.collective, "ring") if self._topology.links_join_pairs else "ring"
+        if inside == table.shape[1]:
+            return inner
+        return f"hierarchical:{inner}/ring:{inside}" if inside > 1 and regular else "ring"
 
     def send_s(self, src: int, dst: int, size_bytes: int) -> float:
         """Return the seconds until all ranks of one pipeline rank have sent so much to those of another."""

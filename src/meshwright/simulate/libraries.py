@@ -17,12 +17,12 @@ MOST_MESSAGES = 300_000  # of the distinct rounds of its way; more take longer t
 WORTH = 1.05  # times as long as theirs, from which on theirs is named
 VENDORS = {"nvidia": "NCCL", "amd": "RCCL"}
 THEIRS = {**dict.fromkeys(RINGS, "rings"), "all_to_all": "linear"}
-HOW = {
-    "rings": "a ring for each GPU of a {place}, through all of its NICs",
-    "linear": "all messages are posted at once",
-}
+RINGS_THROUGH = "a ring for each GPU of a {place}, through all of its NICs"
+RINGS_INSIDE = "a ring for each GPU, over the links of all pairs"
+AT_ONCE = "all messages are posted at once"
 ONE_RING = "one ring in the order of the ranks leaves each {place} by one NIC of {nics}"
 IN_ROUNDS = "a round is over with its slowest message, one between nodes"
+ONE_LINK = "a round takes one of the links that each GPU has to its peers"
 
 
 class LibraryWay(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class LibraryWay(msgspec.Struct, frozen=True, kw_only=True):
 
     library: str
     algorithm: str
-    place: str = "node"  # what rings go through: a node, or a rack whose nodes the GPUs' own links join
+    how: str  # it goes about that
     why: str  # the named algorithm takes longer; "" where nothing is said of it
     time_s: float
     busbw_bytes_per_s: float
@@ -39,8 +39,8 @@ class LibraryWay(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """Return it in words."""
         takes = f"{format_time(self.time_s)}, {format_rate(self.busbw_bytes_per_s)} busbw"
-        why, how = f"{self.why}; " if self.why else "", HOW[self.algorithm].format(place=self.place)
-        return f"{why}{self.library}'s way is {self.algorithm} ({how}): {takes}"
+        why = f"{self.why}; " if self.why else ""
+        return f"{why}{self.library}'s way is {self.algorithm} ({self.how}): {takes}"
 
 
 def library_way(
@@ -48,14 +48,15 @@ def library_way(
 ) -> LibraryWay | None:
     """Return what the library of these GPUs would do in place of a named algorithm.
 
-    None inside a node, where the two take as long, and where no such library or way of it is known; also above
-    MOST_MESSAGES.
+    None inside a node with a switch, where the two take as long, and where no such library or way of it is known; also
+    above MOST_MESSAGES.
     """
     algorithm, group = THEIRS.get(named.collective), topology.groups[0]
     accelerator = load_catalogue().accelerators.get(group.gpu.model)
     library = VENDORS.get(accelerator.vendor) if accelerator else None
     per_node = topology.ranks_per_domain
-    if library is None or algorithm is None or per_node is None or len(set(topology.domain_of.tolist())) < 2:
+    crosses = len(set(topology.domain_of.tolist())) > 1
+    if library is None or algorithm is None or per_node is None or not (crosses or topology.links_join_pairs):
         return None
     traffic = named_traffic(named.collective, algorithm, named.ranks, ranks_per_node=per_node)
     if sum(len(pattern.src) for pattern in traffic.patterns) > MOST_MESSAGES:
@@ -64,12 +65,14 @@ def library_way(
     if named.time_s < WORTH * result.time_s:
         return None
     place, nics = ("rack" if per_node > group.gpus else "node"), max(1, per_node // group.gpus) * group.nic_ports
-    one = ONE_RING.format(place=place, nics=nics) if named.algorithm == "ring" and nics > 1 else ""
+    whys = {"ring": ONE_RING.format(place=place, nics=nics) if nics > 1 else "", "pairwise": IN_ROUNDS}
+    why = whys.get(named.algorithm, "") if crosses else ONE_LINK if named.algorithm in whys else ""
+    how = RINGS_THROUGH.format(place=place) if crosses else RINGS_INSIDE
     return LibraryWay(
         library=library,
         algorithm=algorithm,
-        place=place,
-        why=one or (IN_ROUNDS if named.algorithm == "pairwise" else ""),
+        how=AT_ONCE if algorithm == "linear" else how,
+        why=why,
         time_s=result.time_s,
         busbw_bytes_per_s=result.busbw_bytes_per_s,
     )

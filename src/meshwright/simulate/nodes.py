@@ -68,6 +68,11 @@ class NodesTopology:
         """What algorithms take for a node: a domain, or a node where racks are not full; None of unlike numbers."""
         return self.ranks_per_domain or _held_alike(self._node)
 
+    @property
+    def links_join_pairs(self) -> bool:
+        """Whether GPUs of all nodes have links to their peers, each of which carries a part of what all of them do."""
+        return not (self._switched | self._shares).any()
+
     def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Routes:
         """Return the way of each message."""
         table = np.full((len(src), 3), NOWHERE, dtype=np.int64)

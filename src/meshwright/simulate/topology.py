@@ -47,6 +47,10 @@ class Topology(Protocol):
         """Of each rank, the domain (node, or several that one switch joins) whose ranks meet on links of their own."""
 
     @property
+    def links_join_pairs(self) -> bool:
+        """Whether a rank has a link to each of others of its domain, and only all of them carry what it can send."""
+
+    @property
     def not_modelled(self) -> tuple[str, ...]:
         """Parts of the network that no figure is known for."""
 
@@ -130,6 +134,11 @@ class PricedNetwork:
     def domain_of(self) -> Ints:
         """The hosts of a HostsNetwork; elsewhere each rank is one."""
         return np.arange(self.ranks) // int(getattr(self.network, "ranks_per_host", 1))
+
+    @property
+    def links_join_pairs(self) -> bool:
+        """Nobody knows of a network that lists what its messages share."""
+        return False
 
     @property
     def not_modelled(self) -> tuple[str, ...]:

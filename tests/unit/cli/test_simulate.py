@@ -98,6 +98,13 @@ def test_a_step_is_priced_by_parts_and_traced(tmp_path, capsys):
     assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
 
 
+def test_what_is_left_of_sums_of_equal_times_is_no_part_of_a_step(capsys):
+    words = ["simulate", "--model", "llama3-8b", "--global-batch", "8", "--seq-len", "8192", "--cluster", "perlmutter"]
+    found = printed(capsys, *words, "--layout", "tp=4,sp=1", "--gpus", "4")
+
+    assert found["hidden_comm_s"] == 0.0
+
+
 def test_a_straggler_makes_the_step_longer(capsys):
     plain, slow = (printed(capsys, *STEP, *TREE, *words)["time_s"] for words in ([], ["--straggler", "9=1.5"]))
 
@@ -164,6 +171,18 @@ def test_rings_between_racks_go_through_the_nics_of_all_trays_of_a_rack(capsys):
     assert one["library"]["why"].endswith("leaves each rack by one NIC of 72")
     uneven = printed(capsys, *words[:4], "100", *words[5:], "--algorithm", "ring")
     assert uneven["library"] is None  # of a rack and a part of another one
+
+
+def test_a_ring_over_one_link_of_many_has_the_way_over_all_of_them_beside_it(capsys):
+    words = ["simulate", "--collective", "all_reduce", "--algorithm", "ring", "--bytes", "1GiB", "--cluster"]
+    inside = printed(capsys, *words, "mi300x-8", "--ranks", "8")
+    across = printed(capsys, *words, "mi300x-8", "--ranks", "16")
+
+    assert inside["busbw_bytes_per_s"] == pytest.approx(64e9, rel=0.01)  # one of seven links of each GPU
+    assert inside["library"]["busbw_bytes_per_s"] > 3 * 64e9
+    assert inside["library"]["library"] == "RCCL"
+    assert across["library"]["busbw_bytes_per_s"] == pytest.approx(400e9, rel=0.01)  # all NICs of a node
+    assert printed(capsys, *words, "dgx-h100", "--ranks", "8")["library"] is None
 
 
 def test_nics_that_nothing_passes_are_no_gap_of_an_answer(capsys):

@@ -1,9 +1,11 @@
 """Proofs: every algorithm is proved, and damage is judged as a plain replay judges it."""
 
+import itertools
 import random
 
 import pytest
 
+from meshwright.collectives.algorithms.rings import ring_orders
 from meshwright.collectives.catalogue import FLAT, HIERARCHICAL, algorithm_names, build_schedule, hierarchical_of
 from meshwright.collectives.proof.verify import ScheduleError, verify
 from meshwright.collectives.schedules.programs import check_rendezvous, programs, rank_program
@@ -21,6 +23,15 @@ def test_a_ring_on_each_rank_of_a_node_is_proved_and_every_rank_sends_to_another
         verify(schedule)
         across = [[t.src for t in turn if t.src // places != t.dst // places] for turn in schedule.rounds]
         assert all(sorted(senders) == list(range(nodes * places)) for senders in across if nodes > 1)
+
+
+@pytest.mark.parametrize("places", [2, 4, 6, 8, 16, 72])
+def test_rings_through_several_nodes_go_from_no_rank_of_a_node_to_another_one_twice(places):
+    orders = ring_orders(2 * places, places)
+    steps = [step for order in orders for step in itertools.pairwise(order)]
+    inside = [(a, b) for a, b in steps if a // places == b // places]
+
+    assert len(inside) == len(set(inside)) == 2 * places * (places - 1)  # every pair of each node, both ways
 
 
 @pytest.mark.parametrize(("collective", "name"), ALL)

@@ -204,3 +204,35 @@ def test_a_straggler_that_cannot_be_is_refused(keys, message):
 def test_a_layout_that_the_cluster_cannot_hold_is_refused():
     with pytest.raises(InputError, match="needs 8 ranks, the cluster has 4"):
         simulated(program(Layout(dp=8), 1), PricedNetwork(uniform(4, ALPHA, RATE)))
+
+
+def exposed_s(collective, topology, layout, axis="tp"):
+    """Return what one collective of 1 GB takes that nothing hides."""
+    comm = Comm(axis=axis, collective=collective, bytes=10**9)
+    stage = Stage.of(forward=Pass(compute_s=0.0, comms=(comm,)), backward=Pass(compute_s=0.0))
+    spans = simulated(program(layout, 1, stage=stage), topology)
+    return sum(end - start for start, end in times(spans, "comm", 0))
+
+
+@pytest.mark.parametrize(("collective", "times_over"), [("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1)])
+def test_collectives_use_all_links_of_gpus_that_links_join_in_pairs(collective, times_over):
+    """Five GPUs with 25 GB/s to each of four peers send as fast as those with 100 GB/s into a switch."""
+    layout = Layout(tp=5)
+    mesh, switch = (NodesTopology(nodes(1, gpus=5, switched=switched), 5) for switched in (False, True))
+    least_s = times_over * 10**9 * 4 / 5 / 100e9
+
+    assert exposed_s(collective, mesh, layout) == pytest.approx(least_s, rel=0.01)
+    assert exposed_s(collective, switch, layout) == pytest.approx(least_s, rel=0.01)
+
+
+def test_few_of_such_gpus_have_as_many_of_their_links():
+    topology = NodesTopology(nodes(1, gpus=5, switched=False), 5)
+
+    assert exposed_s("all_gather", topology, Layout(tp=2)) == pytest.approx(10**9 / 2 / 25e9, rel=0.01)
+
+
+def test_between_nodes_of_such_gpus_each_sends_its_part_by_its_own_nic():
+    topology = NodesTopology(nodes(2, gpus=5, nics=5, switched=False), 10)
+    between_s, inside_s = 10**9 / 5 / 2 / 12.5e9, 10**9 * 4 / 5 / 100e9
+
+    assert exposed_s("all_gather", topology, Layout(tp=10)) == pytest.approx(between_s + inside_s, rel=0.01)
