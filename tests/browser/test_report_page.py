@@ -5,6 +5,7 @@ import json
 import pytest
 
 from meshwright.report.document import Lines, Page, Section
+from meshwright.report.figures import curve_figure
 from meshwright.report.page import write_page
 from meshwright.report.pages.run import report
 from testkit.runs import fake_run
@@ -152,6 +153,28 @@ def test_a_click_on_a_heading_sorts_and_another_turns_the_order(shown):
     assert up == sorted(up)
     assert down == sorted(up, reverse=True)
     assert len(set(up)) > 2
+
+
+@pytest.mark.parametrize(
+    ("largest", "ticks"), [(0.0003, ["0", "0.0001", "0.0002", "0.0003"]), (30_000, ["0", "10,000", "20,000", "30,000"])]
+)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_numbers_at_an_axis_are_written_in_full_beside_its_title(browser, tmp_path, width, largest, ticks):
+    values = [largest * step / 9 for step in range(10)]
+    figure = curve_figure("Learning rate", {"": (list(range(10)), values)}, "learning rate")
+    page = Page(title="curve", verdict="", sections=(Section("Curve", (figure,)),), kind="run")
+    write_page(tmp_path / "page.html", page)
+    browser.view(width=width)
+    browser.open(tmp_path / "page.html")
+    edge, labels = browser.run(
+        "const box = (node) => node.getBoundingClientRect();"
+        "const labels = [...document.querySelectorAll('.ytick text')];"
+        "const edge = box(document.querySelector('.ytitle')).right;"
+        "return [edge, labels.map((node) => [node.textContent, box(node).left])]"
+    )
+
+    assert [text for text, _ in labels if text in ticks] == ticks
+    assert min(left for _, left in labels) - edge >= 4
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -23,7 +23,11 @@ function themed(layout) {
     if (axis !== "yaxis2" || layout[axis]) {
       // unseen ticks keep the labels of both axes apart where they meet
       const apart = { ticks: "outside", ticklen: 5, tickcolor: "rgba(0,0,0,0)" };
-      full[axis] = { automargin: true, gridcolor: grid, zerolinecolor: grid, ...apart, ...layout[axis] };
+      // numbers in full, as tables have them, and no micro or kilo
+      const plain = { exponentformat: "none", separatethousands: true };
+      full[axis] = { automargin: true, gridcolor: grid, zerolinecolor: grid, ...apart, ...plain, ...layout[axis] };
+      // beside the widest of its labels, and not over it
+      if (axis !== "xaxis" && layout[axis]?.title) full[axis].title = { standoff: 8, ...layout[axis].title };
     }
   }
   return full;
