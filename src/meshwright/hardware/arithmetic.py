@@ -1,6 +1,5 @@
-"""Arithmetic on link rates that people get wrong: duplex, shares of a mesh, percent of spec, InfiniBand widths."""
+"""Arithmetic on link rates that people get wrong: duplex, shares of a mesh, InfiniBand widths."""
 
-from ..errors import InputError
 from ..units import format_rate
 from .catalogue import YOUR_OWN, Catalogue
 from .kinds import Accelerator, Interconnect, NodeType
@@ -24,14 +23,13 @@ PCIE3_NICS_SHARE = 0.8
 PCIE3_BYTES_PER_S = 20e9  # hosts below this, per direction, have PCIe 3 or older
 
 
-def infiniband_bytes_per_s(generation: str, lanes: int = 4) -> float:
-    """Return the rate of an InfiniBand link of `lanes` lanes: NDR x4 is 50e9, NDR200 is NDR x2."""
-    name = generation.upper()
-    if name not in INFINIBAND_LANE_GBPS:
-        raise InputError(f"InfiniBand {generation!r}: expected one of {', '.join(INFINIBAND_LANE_GBPS)}")
-    if lanes not in {1, 2, 4, 8, 12}:
-        raise InputError(f"InfiniBand x{lanes}: expected 1, 2, 4, 8 or 12 lanes")
-    return INFINIBAND_LANE_GBPS[name] * lanes * 1e9 / 8
+def infiniband_bytes_per_s(generation: str, lanes: int) -> float | None:
+    """Return the rate of an InfiniBand link of `lanes` lanes, None for a generation that there is not.
+
+    NDR of 4 lanes has 50e9, NDR200 is NDR of 2.
+    """
+    lane = INFINIBAND_LANE_GBPS.get(generation)
+    return None if lane is None else lane * lanes * 1e9 / 8
 
 
 def gpu_link(catalogue: Catalogue, node: NodeType) -> Interconnect:
@@ -77,11 +75,6 @@ def node_network_bytes_per_s(catalogue: Catalogue, node: NodeType) -> float:
     if node.nics is None or node.network is None:
         return 0.0
     return node.nics.number * catalogue.network(node.network).rate_bytes_per_s
-
-
-def percent_of_spec(measured_bytes_per_s: float, link: Interconnect) -> float:
-    """Return what share of the rate per direction was measured, in percent."""
-    return 100 * measured_bytes_per_s / link.rate_bytes_per_s
 
 
 def duplex_trap(rate_bytes_per_s: float, link: Interconnect) -> str | None:

@@ -153,11 +153,6 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return norms + self.qkv_size + self.hidden_size + inner + self.hidden_size
 
     @property
-    def dense_layer_parameters(self) -> int:
-        """Parameters of one layer without experts."""
-        return self.attention_parameters + self.network_parameters(self.intermediate_size) + self.small_parameters
-
-    @property
     def expert_parameters(self) -> int:
         """Weights of one expert."""
         return self.network_parameters(self.expert_size)

@@ -34,6 +34,16 @@ class Counts(NamedTuple):
     own_frozen: Number = 0  # what ZeRO 3 leaves of them
 
 
+def gradients_are_shares(split: SplitDegrees, c: Conventions) -> Flag:
+    """Return whether a rank adds up its share of the gradients alone: ZeRO 2 and 3 scatter them in each micro-batch."""
+    return (split.zero >= 2) & (in_each_micro_batch(split, c) > 0)
+
+
+def updated_by_rank(split: SplitDegrees, *, held: Number, own: Number) -> Number:
+    """Return the parameters whose states a rank has and that it updates: all that are `held`, or ZeRO's share."""
+    return where(split.zero >= 1, own, held)
+
+
 def states(
     p: Counts, split: SplitDegrees, c: Conventions, *, sharded: Flag, offload: Number, halves: Flag = False,
     single: Flag = True,
@@ -56,18 +66,19 @@ def states(
     kept = (split.zero == 3) & each
     frozen = weight * where(kept, p.own_frozen, p.frozen)
     parameters = where(kept, share * p.own, weight * p.held + where(own, share * p.own, 0)) + frozen
-    gradients = summed * where(cut & each, p.own, p.held + c.sums_apart * where(split.zero == 1, p.own, 0))
+    shares = gradients_are_shares(split, c) & sharded
+    gradients = summed * where(shares, p.own, p.held + c.sums_apart * where(split.zero == 1, p.own, 0))
     whole = halves & (split.pp > 1) & (c.whole_halves > 0)
     # what is outside of the layers counts as whole, of stacks too where it does not stay so: where backwards begin the
     # output is, and measured peaks of torchtitan, which drops its embedding, are nearer to all of it
     passing = where(kept, weight * where(whole, p.held, np.minimum(p.held, 2 * p.layer + p.ends)), 0)
-    passing = passing + where(cut & each, summed * where(whole, p.held, p.layer), 0)
+    passing = passing + where(shares, summed * where(whole, p.held, p.layer), 0)
     if np.any(c.gathers_matrix):  # two matrices and a gradient, or the output's weights and their gradient
         passing = where((c.gathers_matrix > 0) & kept, weight * np.maximum(3 * p.stacked, p.ends), passing)
     spare = c.spare_gradient_bytes * c.trained * where(cut, 0, p.fused)
-    moved = where(split.zero >= 1, p.own, p.held)
+    moved = updated_by_rank(split, held=p.held, own=p.own)
     paged = c.paged_bytes * c.trained  # torch's allocator does not hold them
-    at_ends = c.ends_moment_bytes * c.trained * where(split.zero >= 1, p.own_ends, p.ends)
+    at_ends = c.ends_moment_bytes * c.trained * updated_by_rank(split, held=p.ends, own=p.own_ends)
     found = States(parameters, gradients, (moments - paged) * moved + at_ends, passing + spare, host=paged * moved)
     less = where(c.base_bytes > 0, (weight - c.base_bytes) * (1.0 - c.trained), 0) if np.any(c.base_bytes) else 0
     if np.any(less):
@@ -208,7 +219,7 @@ def update(
     at_once, each = c.gradients_late == 1, (c.gradients_late == 2) & single & (split.zero == 0)
     late = where(at_once | each, s.gradients, 0)
     moment = (c.optimizer_bytes - c.master_bytes) / 2 * c.trained
-    stepped = where(offload > 0, 0, where(split.zero >= 1, p.own, p.held))
+    stepped = where(offload > 0, 0, updated_by_rank(split, held=p.held, own=p.own))
     return Update(late, where(at_once, late, late * output / p.held), c.roots_at_once * moment * stepped)
 
 

@@ -70,7 +70,7 @@ def rates_verdict(
         words += f": {IS_USUAL} ({100 * each / known.rate_bytes_per_s:.0f} % of it)"
     if least >= GOOD * expected:
         return TableVerdict(ok=True, reason=words, expected_bytes_per_s=expected)
-    return replace(_below(tables, index, best, least, known, words), expected_bytes_per_s=expected)
+    return replace(_below(tables, index, (best, least, expected), known, words), expected_bytes_per_s=expected)
 
 
 def _share(nic: NamedLink, nics: int, sharing: int) -> NamedLink:
@@ -86,11 +86,13 @@ def _share(nic: NamedLink, nics: int, sharing: int) -> NamedLink:
 
 
 def _below(
-    tables: Sequence[ReadTable], index: int, best: float, least: float, known: NamedLink, words: str
+    tables: Sequence[ReadTable], index: int, rates: tuple[float, float, float], known: NamedLink, words: str
 ) -> TableVerdict:
-    """Return the verdict on rates below what the link lets through: bad, or what else may have bounded them."""
-    table = tables[index]
-    expected = known.attainable_bytes_per_s * (2 if table.both_ways else 1)
+    """Return the verdict on rates below what the link lets through: bad, or what else may have bounded them.
+
+    `rates` are the best, the least and the expected one, in bytes per second.
+    """
+    table, (best, least, expected) = tables[index], rates
     longest = max((rate.bytes or 0 for rate in table.rates), default=0)
     is_filled = table.by_verbs and longest >= FILLED_BY_VERBS
     if not table.bounds and (slow := slow_beside(tables, index)):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
+from ...hardware.arithmetic import infiniband_bytes_per_s
 from ...hardware.pci import pci_kind, vendor_name
 from ..cpumask import mask_cpus
 from ..graph import Device
@@ -193,9 +193,8 @@ def infiniband_rate(text: str) -> float | None:
     if match is None:
         return None
     gigabits, lanes, generation = match.groups()
-    if generation in INFINIBAND_LANE_GBPS and lanes:
-        return INFINIBAND_LANE_GBPS[generation] * int(lanes) * 1e9 / 8
-    return float(gigabits) * 1e9 / 8 or None
+    exact = infiniband_bytes_per_s(generation, int(lanes)) if generation and lanes else None
+    return exact or float(gigabits) * 1e9 / 8 or None
 
 
 def network_interfaces() -> dict[str, InterfaceState] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
+from ...hardware.arithmetic import infiniband_bytes_per_s
 from ..graph import Cluster, Device
 from .ibstat import PORTS_ALONE
 from .pasted import plain_lines
@@ -137,6 +137,5 @@ def rate_bytes_per_s(speed: str, width: str) -> float | None:
     if megabits := _ETHTOOL_SPEED.match(speed):
         return int(megabits[1]) * 1e6 / 8 or None
     if (infiniband := _INFINIBAND.match(speed)) and lanes.isdecimal() and len(lanes) < 3:
-        lane = INFINIBAND_LANE_GBPS.get(infiniband[1])
-        return int(lanes) * lane * 1e9 / 8 if lane else None
+        return infiniband_bytes_per_s(infiniband[1], int(lanes))
     return float(ethernet[1]) * 1e9 / 8 if (ethernet := _ETHERNET.match(speed)) else None

@@ -44,22 +44,6 @@ def programs(schedule: Schedule) -> tuple[Program, ...]:
     return tuple(map(tuple, result))
 
 
-def rank_program(schedule: Schedule, rank: int) -> Program:
-    """Return the program of one rank."""
-    stages = []
-    for transfers in schedule.rounds:
-        mine = [t for t in transfers if rank in (t.src, t.dst)]
-        if mine:
-            stages.append(
-                RoundTransfers(
-                    tuple(t for t in mine if t.src == rank and t.dst != rank),
-                    tuple(t for t in mine if t.dst == rank and t.src != rank),
-                    tuple(t for t in mine if t.is_local),
-                )
-            )
-    return tuple(stages)
-
-
 def check_rendezvous(ranks: Sequence[Program]) -> str | None:
     """Return why the programs do not all end when a send ends only with its receive, or None.
 

@@ -6,7 +6,6 @@ all but the gradient written, 30 bytes in all. CPU-Adam takes 2.57 s for 10 B pa
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -103,6 +102,14 @@ class HostFigures(NamedTuple):
         return tuple(told)
 
 
+class RankParameters(NamedTuple):
+    """Parameters of the rank that holds most."""
+
+    held: Number  # all of them
+    experts: Number  # of these, routed experts'
+    staying: Number  # what ZeRO 3 gathers once and keeps until backward
+
+
 @dataclass(frozen=True, slots=True)
 class Hosted:
     """Seconds a step of layouts that offload; 0 for the others."""
@@ -116,15 +123,16 @@ def hosted_s(
     machine: Machine,
     c: Coefficients,
     grid: Grid,
-    parameters: tuple[Number, Number, Number],
+    parameters: RankParameters,
     *,
     micro: Number,
-    window: tuple[Number, Number],
+    work_s: Number,
+    backward_s: Number,
     shard: Number,
 ) -> Hosted:
-    """Return what offloading `parameters` takes: all of a rank, its experts', what stays whole until backward.
+    """Return what offloading `parameters` takes.
 
-    `window` are the seconds of a step beside which weights may come and gradients may leave: all of it, and backward.
+    Weights may come beside all `work_s` of a step, gradients may leave beside its `backward_s`.
     FSDP2 copies the gradients of the first micro-batch beside what follows; those of the others it waits for, since
     the host adds them up.
     """
@@ -143,7 +151,7 @@ def hosted_s(
     updated = sum(one.back.bytes for one in sent) / c.host_weight_bytes
     added = np.where(waiting > 0, ADDED_BYTES * updated * (micro - 1.0) / memory, 0.0)
     beside = np.maximum(seconds("fetch", "again"), gradients - waiting)
-    late = np.maximum(beside - np.where(weights, window[0], window[1]), 0.0)
+    late = np.maximum(beside - np.where(weights, work_s, backward_s), 0.0)
     master = host_master_bytes(c)
     once = np.where(master < SINGLE_BYTES, c.host_gradient_bytes, ONCE_BYTES)  # weights without a copy need no cast
     states = c.optimizer_bytes - c.master_bytes + master  # moments and the master weight, read and written
@@ -156,17 +164,13 @@ def hosted_s(
     )
 
 
-def _traffic(
-    c: Coefficients, grid: Grid, parameters: tuple[Number, Number, Number], shard: Number
-) -> list[HostTraffic]:
+def _traffic(c: Coefficients, grid: Grid, parameters: RankParameters, shard: Number) -> list[HostTraffic]:
     """Return what crosses of the dense parameters and of the experts."""
     held, experts, staying = parameters
     every = grid.dp * grid.cp
-    ranks = np.where(grid.zero >= 2, np.minimum(every, shard), every)
-    found = []
-    dense = partial(host_traffic, staying=staying)
-    for traffic, count, cut in ((dense, held - experts, 1.0), (expert_traffic, experts, grid.expert_cut)):
-        shards = np.maximum(ranks / cut, 1.0)
-        copies = np.maximum(every / cut, 1.0) / shards
-        found.append(traffic(count, grid, c, offload=grid.offload, shards=shards, copies=copies))
-    return found
+    shards = grid.sharing(np.where(grid.zero >= 2, shard, every))
+    copies = [whole / each for whole, each in zip(grid.sharing(every), shards, strict=True)]
+    dense = host_traffic(
+        held - experts, grid, c, offload=grid.offload, shards=shards[0], copies=copies[0], staying=staying
+    )
+    return [dense, expert_traffic(experts, grid, c, offload=grid.offload, shards=shards[1], copies=copies[1])]

@@ -329,6 +329,11 @@ class Grid:
             return self.ep
         return self.ep * self.expert_tp / self.tp
 
+    def sharing(self, shard: Number) -> tuple[Number, Number]:
+        """Return how many ranks share dense parameters, and routed experts, where at most `shard` ranks do."""
+        ranks = np.minimum(self.dp * self.cp, shard)
+        return ranks, np.maximum(ranks / self.expert_cut, 1.0)
+
     @property
     def expert_tp(self) -> Number:
         """Tensor parallelism inside an expert: `Layout.expert_tp`."""

@@ -16,15 +16,14 @@ def states_of(machine: Machine, c: Coefficients, grid: Grid, counts: Counts, sha
     alone = (c.frees_early > 0) & (grid.zero >= 2)  # our engine takes a share of the weights on one rank too
     return states(
         counts, grid, c,
-        sharded=(np.minimum(grid.dp * grid.cp, shard) > 1) | alone, offload=grid.offload,
+        sharded=(grid.sharing(shard)[0] > 1) | alone, offload=grid.offload,
         halves=grid.schedule == ZERO_BUBBLE, single=machine.product_bytes >= SINGLE_BYTES,
     )  # fmt: skip
 
 
 def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number) -> Counts:
     """Return the parameters of a rank with this load, and what ZeRO leaves of them."""
-    ranks = np.minimum(grid.dp * grid.cp, shard)
-    expert_ranks = np.maximum(ranks / grid.expert_cut, 1.0)
+    ranks, expert_ranks = grid.sharing(shard)
     dense, experts, unit = _parameters(model, grid, load)
     if model.mtp_layers is not None:
         further = further_parameters(model, grid)
@@ -52,8 +51,7 @@ def _stacked(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
 
 def experts_alone(model: ModelQuantities, grid: Grid, shard: Number) -> Number:
     """Return the parameters of a layer's experts that no other rank has, so that ZeRO does not cut them."""
-    ranks = np.minimum(grid.dp * grid.cp, shard)
-    return np.where((grid.ep > 1) & (ranks <= grid.expert_cut), expert_parameters(model, grid), 0.0)
+    return np.where((grid.ep > 1) & (grid.sharing(shard)[0] <= grid.expert_cut), expert_parameters(model, grid), 0.0)
 
 
 def expert_parameters(model: ModelQuantities, grid: Grid) -> Number:

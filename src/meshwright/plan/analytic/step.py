@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from ...mesh import stride
 from ...workload.conventions import HALF_BYTES
-from ...workload.split import in_each_micro_batch, sharding, stage_message
+from ...workload.held import gradients_are_shares, updated_by_rank
+from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, by_facts, once_each
 from .further_tokens import further_s
-from .host import hosted_s
+from .host import RankParameters, hosted_s
 from .layer import LayerTime, layer_s
 from .loads import cut_pace, is_folded, output_cost, rank_layers
 from .products import linear_s
@@ -79,16 +81,19 @@ def step_s(
     total = model.layers * each + extra + grid.pp * sends + added_by_all
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    sent = held + gathered_again(model, grid, most), experts
     staying = staying_parameters(c, model, grid, embedding=1.0, output=ends_meet(grid))
-    data = _data_parallel(machine, c, model, grid, (*sent, staying), layer, most, micro, work, shard)
+    own = RankParameters(held, experts, staying)
+    sent = own._replace(held=held + gathered_again(model, grid, most))
+    data = _data_parallel(machine, c, model, grid, sent, layer, most, micro, work, shard)
     update_s = _update_s(machine, c, grid, held, experts, shard)
     if np.any(grid.offload):
-        window = (work + data[0], micro * (most * (layer.backward.total_s + layer.again.total_s) + head[1]))
-        host = hosted_s(machine, c, grid, (held, experts, staying), micro=micro, window=window, shard=shard)
+        backward_s = micro * (most * (layer.backward.total_s + layer.again.total_s) + head[1])
+        host = hosted_s(
+            machine, c, grid, own, micro=micro, work_s=work + data.exposed_s, backward_s=backward_s, shard=shard
+        )
         update_s = np.where(grid.offload > 0, host.update_s, update_s)
-        data = (data[0] + host.exposed_s, data[1] + host.hidden_s)
-    total_s = (work + bubble + data[0] + update_s + c.step_s) * c.pace
+        data = DataTraffic(data.exposed_s + host.exposed_s, data.hidden_s + host.hidden_s)
+    total_s = (work + bubble + data.exposed_s + update_s + c.step_s) * c.pace
     forward = micro * (most * layer.forward.compute_s + head[0] * np.where(grid.pp > 1, 0.0, 1.0))
     again = micro * most * layer.again.compute_s
     comm = micro * most * (layer.forward.exposed_s + layer.backward.exposed_s + layer.again.exposed_s)
@@ -103,8 +108,8 @@ def step_s(
         recompute_s=again * p,
         tensor_comm_s=comm * p,
         pipeline_comm_s=exposed_sends * p,
-        data_comm_s=data[0] * p,
-        hidden_comm_s=(hidden + micro * beside + data[1]) * p,
+        data_comm_s=data.exposed_s * p,
+        hidden_comm_s=(hidden + micro * beside + data.hidden_s) * p,
         bubble_s=bubble * p,
         optimizer_s=update_s * p,
         other_s=(c.step_s + micro * c.micro_s * grid.vpp) * p,
@@ -113,8 +118,8 @@ def step_s(
 
 def _update_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, experts: Number, shard: Number) -> Number:
     """Return seconds of the update on the device: of what ZeRO leaves a rank of its parameters."""
-    ranks = np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
-    updated = (held - experts) / ranks + experts / np.maximum(ranks / grid.expert_cut, 1.0)
+    ranks, expert_ranks = grid.sharing(shard)
+    updated = updated_by_rank(grid, held=held, own=(held - experts) / ranks + experts / expert_ranks)
     return UPDATE_BYTES * c.optimizer * c.trained * updated / (machine.memory_rate * c.memory)
 
 
@@ -198,8 +203,7 @@ def summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro:
     A gradient is read in half precision, its sum read and written: 2 + 2g bytes a parameter. Megatron-LM adds in the
     epilogue of the products since 2022. Where ZeRO-2 or -3 shards gradients, a rank adds its own share.
     """
-    sharded = (grid.zero >= 2) & (in_each_micro_batch(grid, c) > 0)
-    own = held / np.where(sharded, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    own = held / np.where(gradients_are_shares(grid, c), grid.sharing(shard)[0], 1.0)
     moved = (HALF_BYTES + 2.0 * c.gradient_bytes) * own * c.trained
     return np.where(micro > 1, c.summed_apart * moved / (machine.memory_rate * c.memory), 0.0)
 
@@ -273,21 +277,26 @@ def experts_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Numbe
     return layers * model.moe_share * expert * model.experts / grid.expert_cut / grid.tp
 
 
+class DataTraffic(NamedTuple):
+    """Seconds of what travels of weights and gradients in a step: beside nothing, and beside computation."""
+
+    exposed_s: Number
+    hidden_s: Number
+
+
 def _data_parallel(
     machine: Machine,
     c: Coefficients,
     model: ModelQuantities,
     grid: Grid,
-    parameters: tuple[Number, Number, Number],
+    parameters: RankParameters,
     layer: LayerTime,
     layers: Number,
     micro: Number,
     work: Number,
     shard: Number,
-) -> tuple[Number, Number]:
-    """Return exposed and hidden seconds of gradients and sharded `parameters`.
-
-    These are all of a rank, its experts', and what ZeRO-3 gathers once and keeps until backward.
+) -> DataTraffic:
+    """Return seconds of gradients and sharded `parameters`.
 
     Plain and ZeRO-1: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and, for
     the gather, forward, unless it is waited for after the update. ZeRO-2: a scatter in every micro-batch's backward,
@@ -296,10 +305,9 @@ def _data_parallel(
     (torchtitan's default) both scatter once a step, and ZeRO-3 gathers once: its stages keep what they gathered.
     """
     ranks = grid.dp * grid.cp
-    held = parameters[0]
     names = (*SENT, "recompute") if np.any(c.cut_by_cost) else SENT  # which decides where stages are cut
     sent = once_each(model, grid, names, partial(_sent_s, machine, c), *parameters, shard)
-    plain, exposed_plain = _unsharded(c, model, grid, sent, layer, layers, micro, held)
+    plain, exposed_plain = _unsharded(c, model, grid, sent, layer, layers, micro, parameters.held)
     often = np.where(sent.each, micro * (sent.gather_s + sent.again_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
     sharded = often + sent.copies_s
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
@@ -307,7 +315,7 @@ def _data_parallel(
     total = np.where(grid.zero == 3, sharded, plain)
     exposed = np.where(grid.zero == 3, exposed_sharded, exposed_plain)
     exposed = np.where(ranks > 1, exposed, 0.0)
-    return exposed, np.where(ranks > 1, np.maximum(total - exposed, 0.0), 0.0)
+    return DataTraffic(exposed, np.where(ranks > 1, np.maximum(total - exposed, 0.0), 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,12 +341,11 @@ def _sent_s(
     Expert parallelism leaves fewer copies of an expert, whose ranks are further apart: dp x cp / ep of them.
     """
     ranks, step = grid.dp * grid.cp, _data_step(grid)
-    dense = _shared_s(machine, c, grid, held - experts, ranks, np.minimum(ranks, shard), step, staying=staying)
+    group, expert_group = grid.sharing(shard)
+    dense = _shared_s(machine, c, grid, held - experts, ranks, group, step, staying=staying)
     if not np.any(experts):
         return dense
-    cut = grid.expert_cut
-    copies, group = np.maximum(ranks / cut, 1.0), np.maximum(np.minimum(ranks, shard) / cut, 1.0)
-    routed = _shared_s(machine, c, grid, experts, copies, group, step * cut)
+    routed = _shared_s(machine, c, grid, experts, grid.sharing(ranks)[1], expert_group, step * grid.expert_cut)
     names = ("gather_s", "again_s", "scatter_s", "copies_s", "gradients_s", "weights_s", "reduced_s")
     beside = {name: np.where(experts > 0, getattr(routed, name), 0.0) for name in names}  # none: not even a latency
     return replace(dense, **{name: getattr(dense, name) + beside[name] for name in names})

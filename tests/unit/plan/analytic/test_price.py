@@ -108,7 +108,8 @@ def test_a_layer_of_a_model_of_1_8_t_parameters_and_120_layers_is_60_gb_in_singl
     )
 
     assert wide.parameters == pytest.approx(1.8e12, rel=1e-3)
-    assert 4 * wide.dense_layer_parameters == pytest.approx(60e9, rel=1e-3)  # more than a GPU of 80 GB trains
+    deeper = replace(wide, num_hidden_layers=121)
+    assert 4 * (deeper.parameters - wide.parameters) == pytest.approx(60e9, rel=1e-3)  # more than a GPU of 80 GB trains
 
 
 @pytest.mark.parametrize(("stages", "micro", "virtual"), [(2, 8, 1), (4, 8, 1), (8, 8, 1), (4, 16, 2), (4, 16, 3)])
