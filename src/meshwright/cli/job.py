@@ -124,6 +124,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         results=job.results,
         away=job.away,
         layers_again=job.layers_again,
+        offload_share=job.offload_share,
         traits=job.traits,
     )
     save_calibration(question.save, question.own, setting.cluster)
@@ -328,6 +329,7 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
     from ..jobs.emit.config import emitted
     from ..jobs.emit.target import EmitTarget
     from ..jobs.models import catalogue_name
+    from ..plan.analytic.told_traits import NO_SYNC
     from ..plan.clusters.machines import node
 
     target = EmitTarget(
@@ -341,6 +343,8 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
         gpus_per_node=node(setting.cluster).gpus,
         reason=f"meshwright plan: {setting.cluster.name}, {counted(setting.gpus, 'GPU')}",
         compiled=setting.compiled,
+        sums_whole=NO_SYNC in setting.traits,
+        offload_share=setting.offload_share,
         notes=_notes_of_titan(setting, layout) if given.emit == "torchtitan" else (),
     )
     assert given.emit is not None

@@ -72,6 +72,7 @@ class Draft:
         self.results: tuple[str, ...] | None = None  # that a checkpoint by names keeps
         self.stack = ""  # whose kernels it runs, where its engine does not say that
         self.away: tuple[str, ...] = ()  # activations that lie in the hosts' memory
+        self.offload_share = 1.0  # of the states that lie in host memory under offload=optimizer
         self.layers_again = 0  # of each virtual stage, that full recomputation repeats; 0: all
         self.lora_rank, self.lora_told, self.lora_targets = 0, "", ""
         self.savings = Savings()
@@ -295,6 +296,7 @@ class Draft:
             away=self.away,
             stack=self.stack,
             layers_again=self.layers_again,
+            offload_share=self.offload_share,
             recompute_text=self.recompute_text,
             traits=tuple(self.traits),
             assumed=tuple(map(shown, self.assumed)),

@@ -7,7 +7,7 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import Layout, Offload, PipelineSchedule, Recompute
-from ..quantities import Count, Layers, Sequences, Tokens, Width
+from ..quantities import Count, Layers, Sequences, Share, Tokens, Width
 from ..units import counted
 from ..workload.architecture import Architecture
 
@@ -82,6 +82,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
     away: tuple[str, ...] = ()  # of recomputed.AWAY, activations in the hosts' memory until backward
     layers_again: Layers = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
+    offload_share: Share = 1.0  # of the states that offload=optimizer leaves to the host; the device has the rest
     recompute_text: str = ""  # in the engine's own words
     traits: tuple[str, ...] = ()  # what it does otherwise than runs of its engine's stack: "eager", "vanilla"
     assumed: tuple[str, ...] = ()

@@ -48,6 +48,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     experts_beside: Number = 0  # a token's experts are neighbours, those after the token's before (a benchmark's gate)
     router_cut: Number = 0  # under sequence parallelism a router has its rank's rows alone, and gathers none
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
+    # ZeRO 2, 3: gradients of a step's micro-batches add up whole on each rank, and are scattered once (FSDP's no_sync)
+    sums_whole: Number = 0
     bucket: Number = 0  # parameters whose gradients travel together, where it is said
     gather_waits: Number = 0  # up to this stage of ZeRO weights are waited for after the update; 0: beside the forward
     stops_early: Number = 0  # recomputation ends before the last sum of a layer, whose result nobody needs
@@ -55,6 +57,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     host_weight_bytes: Number = HALF_BYTES
     host_gradient_bytes: Number = SINGLE_BYTES
     host_beside: Number = 0  # offload=optimizer: with ZeRO 2 gradients leave beside each backward; 0: once
+    host_share: Number = 1.0  # offload=optimizer: of a rank's states, and of the update; the rest is the device's
     lone_experts_stay: Number = 0  # offload=parameters: on the device, where one rank has them alone; their states go
     host_overlaps: Number = 0  # the first weights come back while the host still updates others
     cut_by_cost: Number = 0  # stages of a pipeline are cut where that balances their cost; 0: as evenly as can be

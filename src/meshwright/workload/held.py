@@ -75,34 +75,33 @@ def states(
     passing = passing + where(shares, summed * where(whole, p.held, p.layer), 0)
     if np.any(c.gathers_matrix):  # two matrices and a gradient, or the output's weights and their gradient
         passing = where((c.gathers_matrix > 0) & kept, weight * np.maximum(3 * p.stacked, p.ends), passing)
-    spare = c.spare_gradient_bytes * c.trained * where(cut, 0, p.fused)
+    passing = passing + c.spare_gradient_bytes * c.trained * where(cut, 0, p.fused)
     moved = updated_by_rank(split, held=p.held, own=p.own)
     paged = c.paged_bytes * c.trained  # torch's allocator does not hold them
     at_ends = c.ends_moment_bytes * c.trained * updated_by_rank(split, held=p.ends, own=p.own_ends)
-    found = States(parameters, gradients, (moments - paged) * moved + at_ends, passing + spare, host=paged * moved)
+    found = States(parameters, gradients, (moments - paged) * moved + at_ends, passing, host=paged * moved)
     less = where(c.base_bytes > 0, (weight - c.base_bytes) * (1.0 - c.trained), 0) if np.any(c.base_bytes) else 0
     if np.any(less):
         found = _packed(found, p, less, kept, unpacked=where(c.base_bytes > 0, weight * p.matrix, 0))
     if not np.any(offload):
         return found
-    moved = moved * where(offload > 0, 1, 0)
+    away = where(offload == 1, c.host_share, where(offload > 0, 1, 0))
+    moved = moved * away
     # gradients that leave beside backward are on the device for a layer at a time; a pipeline's gathered weights stay
-    moments_away, weights = offload == 1, offload == 2
-    beside = (c.host_beside > 0) & (split.zero >= 2)  # below it a step's gradients add up whole on the device
-    leaves = resharded & (weights | (moments_away & beside))
+    weights = offload == 2
+    leaves = resharded & (weights | ((offload == 1) & (c.host_beside > 0) & (split.zero >= 2)))
     gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
     master = where(single, SINGLE_BYTES, host_master_bytes(c))
-    host = (alone + master) * c.trained * moved + where(offload > 0, at_ends, 0) + gradient
+    host = (alone + master) * c.trained * moved + away * at_ends + gradient
     # weights beside their master copies, which frozen ones and those in half precision alone lack
     kept_there = where(own | (c.master_bytes == 0), weight * (1.0 - c.trained) * moved, copy)
-    kept_there = kept_there - less * _in_layers(p) * moved if np.any(less) else kept_there
-    host = host + where(weights, kept_there + frozen, 0)
+    packed = less * _in_layers(p) * moved if np.any(less) else 0
     return States(
         parameters=where(weights, where(kept, 0, weight * p.held + frozen), found.parameters),
         gradients=where(leaves, 0, gradients),
-        optimizer=where(offload > 0, 0, found.optimizer),
-        passing=found.passing + where(leaves & moments_away & (split.zero < 2), summed * p.layer, 0),
-        host=host + where(offload > 0, 0, found.host),
+        optimizer=(1 - away) * found.optimizer,
+        passing=found.passing,
+        host=host + where(weights, kept_there - packed + frozen, 0) + where(offload > 0, 0, found.host),
         pinned=gradient + where(weights, host_weight_bytes(c) * moved + frozen, copy * c.trained),
     )
 
@@ -202,6 +201,7 @@ class Update(NamedTuple):
     late: Number  # gradients that no step of one micro-batch has before its backward has made them
     output: Number  # of these, what the last layer's backward finds: of the output's matrix, or all
     scratch: Number  # while the optimiser steps
+    whole: Number = 0  # gradients of earlier micro-batches that each rank has whole under ZeRO 2 and 3 (`sums_whole`)
 
 
 def update(
@@ -219,8 +219,14 @@ def update(
     at_once, each = c.gradients_late == 1, (c.gradients_late == 2) & single & (split.zero == 0)
     late = where(at_once | each, s.gradients, 0)
     moment = (c.optimizer_bytes - c.master_bytes) / 2 * c.trained
-    stepped = where(offload > 0, 0, updated_by_rank(split, held=p.held, own=p.own))
-    return Update(late, where(at_once, late, late * output / p.held), c.roots_at_once * moment * stepped)
+    on_device = where(offload == 1, 1.0 - c.host_share, where(offload > 0, 0, 1))
+    stepped = on_device * updated_by_rank(split, held=p.held, own=p.own)
+    whole: Number = 0
+    if np.any(c.sums_whole):
+        each = where(np.greater(c.scattered_bytes, 0), c.scattered_bytes, c.gradient_bytes) * c.trained
+        apart = gradients_are_shares(split, c) & (c.sums_whole > 0) & (p.own < p.held)
+        whole = where(apart, each * p.held, 0)
+    return Update(late, where(at_once, late, late * output / p.held), c.roots_at_once * moment * stepped, whole)
 
 
 def moments_at_peaks(at: Moment, first: Number, logits: Number, s: States, u: Update, *, once: Flag) -> Held:
@@ -230,11 +236,12 @@ def moments_at_peaks(at: Moment, first: Number, logits: Number, s: States, u: Up
     and in the optimiser's step, beside all gradients. `once`: a step has one micro-batch, and no gradients before it.
     """
     late, output = where(once, u.late, 0), where(once, u.output, 0)
+    earlier = where(once, 0, u.whole) if np.any(u.whole) else 0
     in_layer = s.passing + at.working
-    last = Moment(at.activations, 0, in_layer, gradients=output)
-    found: tuple[Moment, ...] = (Moment(at.activations, logits, s.passing), last)
+    last = Moment(at.activations, 0, in_layer, gradients=output + earlier)
+    found: tuple[Moment, ...] = (Moment(at.activations, logits, s.passing, gradients=earlier), last)
     if np.any(late):
-        found += (Moment(first, 0, in_layer, gradients=late),)
+        found += (Moment(first, 0, in_layer, gradients=late + earlier),)
     if np.any(u.scratch):
         found += (Moment(0, 0, 0, u.scratch, late),)
     return Held(s._replace(gradients=s.gradients - late), found)

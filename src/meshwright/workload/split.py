@@ -173,7 +173,7 @@ def sharding(
     cut_bytes = where(np.greater(c.scattered_bytes, 0), c.scattered_bytes, whole_bytes)
     gradients, scattered = whole_bytes * trained, cut_bytes * trained
     zero, many = split.zero, shards * copies > 1
-    each = in_each_micro_batch(split, c)
+    each = scatters_each(split, c)
     both, three = 1 * ((zero >= 2) & (shards > 1)), gathers_twice(split, c) * (shards > 1)
     again = weights if np.all(np.equal(staying, 0)) else gathered_weight_bytes(c) * (held - staying)
     whole: Axis = "data" if over == "shard" else over
@@ -196,6 +196,12 @@ def sharding(
 def in_each_micro_batch(split: SplitDegrees, c: Conventions) -> Number:
     """Return 1 where ZeRO gathers and scatters in each micro-batch, 0 where a pipeline does it once a step."""
     return 1 * ((split.pp <= 1) | (c.reshards > 0))
+
+
+def scatters_each(split: SplitDegrees, c: Conventions) -> Number:
+    """Return 1 where ZeRO scatters gradients in each micro-batch, 0 where once a step."""
+    each = in_each_micro_batch(split, c)
+    return each * (c.sums_whole == 0) if np.any(c.sums_whole) else each
 
 
 def gathers_twice(split: SplitDegrees, c: Conventions) -> Number:
@@ -226,7 +232,8 @@ def host_traffic(
     """
     own, own_staying = (where(split.zero > 0, part(count, shards), count) for count in (held, staying))
     states, weights = 1 * (offload == 1), 1 * (offload == 2)
-    each = in_each_micro_batch(split, c)
+    each = scatters_each(split, c)
+    moved = c.trained * where(offload == 1, c.host_share, 1.0)
     three = weights * gathers_twice(split, c)
     beside = where(offload == 2, each * (copies <= 1), each * (c.host_beside > 0) * (split.zero >= 2)) * (
         states + weights
@@ -244,9 +251,9 @@ def host_traffic(
     return HostTraffic(
         fetch=comm("to_device", weight_bytes, 1, three, weights - three),
         again=comm("to_device", weight_bytes, 1, three * (held > staying), count=own - own_staying),
-        leave=comm("to_host", c.host_gradient_bytes, c.trained, beside, weights * (1 - beside)),
-        leave_once=comm("to_host", c.host_gradient_bytes, c.trained, 0, states * (1 - beside)),
-        back=comm("to_device", c.host_weight_bytes, c.trained, 0, states),
+        leave=comm("to_host", c.host_gradient_bytes, moved, beside, weights * (1 - beside)),
+        leave_once=comm("to_host", c.host_gradient_bytes, moved, 0, states * (1 - beside)),
+        back=comm("to_device", c.host_weight_bytes, moved, 0, states),
     )
 
 

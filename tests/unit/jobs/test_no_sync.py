@@ -1,4 +1,4 @@
-"""Accumulation under Accelerate's FSDP: whole gradients between passes are no silent part of the memory."""
+"""Accumulation under Accelerate's FSDP: whole gradients between the passes of a step are priced, and said."""
 
 import pytest
 
@@ -24,7 +24,22 @@ def test_gradients_that_add_up_whole_are_told_with_their_bytes(tmp_path, steps, 
 
     listed = [text for text in found.notes if "no_sync of FSDP" in text]
     assert bool(listed) is told
-    assert not told or "up to 2.88 GiB more than is priced" in listed[0]
+    assert not told or "up to 2.88 GiB, which is priced" in listed[0]
+    assert "no-sync" in found.traits  # of adapters too, whose gradients are few, and of layouts with more passes
+
+
+@pytest.mark.parametrize("value", ['{"gradient_accumulation_kwargs": {"sync_each_batch": true}}', "own.json"])
+def test_a_switch_in_a_word_or_a_file_of_its_own_keeps_gradients_sharded(tmp_path, value):
+    files = {
+        "run.sh": f"{RUN} --gradient_accumulation_steps 4 --accelerator_config '{value}'\n",
+        "a.yaml": YAML.replace("RESHARD", "true"),
+        "own.json": '{"gradient_accumulation_kwargs": {"sync_each_batch": true}}',
+    }
+
+    found = job(tmp_path, files, str(tmp_path / "run.sh"))
+
+    assert "no-sync" not in found.traits
+    assert not [text for text in (*found.ignored, *found.notes) if "accelerator_config" in text or "no_sync" in text]
 
 
 def test_a_program_that_reduces_after_each_pass_holds_no_whole_gradients(tmp_path):

@@ -189,6 +189,10 @@ def _state_flags(target: EmitTarget) -> Lines:
     if target.offload == "optimizer":
         flags.append(("--optimizer-cpu-offload", "states and update in host memory"))
         flags.append(("--use-precision-aware-optimizer", "what offloading asks for"))
+        if target.offload_share < 1:
+            flags.append(
+                (f"--optimizer-offload-fraction {target.offload_share:g}", "of the states; the GPU has the rest")
+            )
     return flags
 
 
@@ -282,6 +286,9 @@ def _bridge_states(target: EmitTarget) -> Lines:
         ]
     if target.offload == "optimizer":
         lines.append(("optimizer.optimizer_cpu_offload=True", "states and update in host memory"))
+        if target.offload_share < 1:
+            share = f"optimizer.optimizer_offload_fraction={target.offload_share:g}"
+            lines.append((share, "of the states; the GPU has the rest"))
     if layout.pp > 1 and layout.dp > 1 and layout.order.index("pp") < layout.order.index("dp"):
         lines.append(("model.use_tp_pp_dp_mapping=True", "data parallelism outermost"))
     return lines

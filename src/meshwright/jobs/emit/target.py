@@ -63,6 +63,8 @@ class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     gpus_per_node: int = 8
     reason: str = ""  # why this layout, in a line
     compiled: bool = True  # where an engine says it: layers by torch.compile, as what was priced
+    sums_whole: bool = False  # gradients add up whole between the passes of a step, as FSDP leaves them to
+    offload_share: float = 1.0  # of the states that offload=optimizer leaves to the host
     notes: tuple[str, ...] = ()  # what else a reader of the configuration has to know
 
     @property

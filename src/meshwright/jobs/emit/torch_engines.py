@@ -267,6 +267,9 @@ def deepspeed(target: EmitTarget) -> str:
     return "\n".join(lines)
 
 
+SYNCED = '{"gradient_accumulation_kwargs": {"sync_each_batch": true}}'
+
+
 def _arguments(target: EmitTarget, engine: str) -> Lines:
     """Return the TrainingArguments that the layout decides."""
     layout = target.layout
@@ -281,6 +284,8 @@ def _arguments(target: EmitTarget, engine: str) -> Lines:
     ]
     if target.precision in {"bf16", "fp16"}:
         lines.append((f"--{target.precision} True", ""))
+    if engine == "accelerate" and layout.zero >= 2 and target.micro_batches > 1 and not target.sums_whole:
+        lines.append((f"--accelerator_config '{SYNCED}'", "gradients stay sharded from one micro-batch to the next"))
     return lines
 
 

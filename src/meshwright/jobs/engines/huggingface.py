@@ -17,7 +17,7 @@ from .huggingface_settings import settings_of
 from .llama_factory import FACTORY_HARMLESS
 from .megatron import set_waits
 from .megatron_deepspeed import offload_to_nvme
-from .no_sync import with_whole_gradients
+from .no_sync import sums_whole, with_whole_gradients
 from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .openrlhf import is_supervised
 from .own_flags import own_checkpoints, own_degrees
@@ -100,9 +100,10 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _recompute(draft, keys)
     read_tuning(draft, keys, engine)
     read_objective(draft, keys, named_program(sources.launch))
-    job = draft.conclude(sources, keys, HARMLESS)
     of_own_loop = sources.launch is not None and (is_verls(sources.launch) or is_supervised(sources.launch))
-    return job if of_own_loop else with_whole_gradients(job, keys)
+    whole = not of_own_loop and sums_whole(draft, keys)
+    job = draft.conclude(sources, keys, HARMLESS)
+    return with_whole_gradients(job) if whole else job
 
 
 def _world(draft: Draft, keys: Keys, sources: Sources) -> None:

@@ -185,12 +185,16 @@ def _named_files(
     values: dict[str, Any], origin: dict[str, str], add: Callable[[str, dict[str, Any], str], None], sources: Sources
 ) -> None:
     """Add the configurations that arguments hold as JSON or name; InputError for one that is not here."""
-    for key in ("fsdp_config", "deepspeed"):  # as JSON on the command line, or in a file that it names
+    for key in (
+        "fsdp_config",
+        "accelerator_config",
+        "deepspeed",
+    ):  # as JSON on the command line, or in a file that it names
         text = values.get(f"arguments.{key}")
         if isinstance(text, str) and text.lstrip().startswith("{"):
             del values[f"arguments.{key}"]
             add("arguments", {key: load_document(f"{key} of {sources.names[0]}", text, "json")}, sources.names[0])
-        elif isinstance(text, str) and key == "fsdp_config" and text.endswith(CONFIG_SUFFIXES):
+        elif isinstance(text, str) and key != "deepspeed" and text.endswith(CONFIG_SUFFIXES):
             if (named := sources.document(text)) is None:
                 raise sources.absent(text)
             del values[f"arguments.{key}"]

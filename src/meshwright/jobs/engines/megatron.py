@@ -271,16 +271,25 @@ def states(draft: Draft, keys: Keys) -> None:
         draft.ignore("optimizer-offload-policy = auto: priced as all states in host memory")
     if keys.switch("optimizer-cpu-offload", default=hybrid):
         share = keys.word("optimizer-offload-fraction") or "1"
-        if re.fullmatch(r"1(?:\.0*)?", share):
+        if (part := _fraction(share)) is None:
+            raise draft.refused(f"optimizer-offload-fraction = {share}: expected a number from 0 to 1")
+        if part > 0:
             draft.offload("optimizer")
-        else:
-            most = "the most memory that it may take, without the host's part of the update"
-            draft.ignore(f"optimizer-offload-fraction = {share}: priced with all states on the GPU: {most}")
+            draft.offload_share = part
     elif keys.switch("cpu-offload", "cpu-optimizer", default=False):
         draft.offload("optimizer")
     elif keys.switch("swap-optimizer", default=False):  # MindSpeed's
         draft.offload("optimizer")
         draft.ignore("swap-optimizer: states come back to be updated on the device; priced as updated on the host")
+
+
+def _fraction(text: str) -> float | None:
+    """Return a number from 0 to 1, None for anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value <= 1 else None
 
 
 def sizes(draft: Draft, keys: Keys) -> None:

@@ -112,9 +112,9 @@ class RankParameters(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """Seconds a step of layouts that offload; 0 for the others."""
+    """Seconds a step of layouts that offload, and the update of the others."""
 
-    update_s: Number  # of the host, with what of the weights' way back it does not hide
+    update_s: Number  # with what of the weights' way back from the host it does not hide
     exposed_s: Number
     hidden_s: Number
 
@@ -124,6 +124,7 @@ def hosted_s(
     c: Coefficients,
     grid: Grid,
     parameters: RankParameters,
+    device_s: Number,
     *,
     micro: Number,
     work_s: Number,
@@ -131,6 +132,8 @@ def hosted_s(
     shard: Number,
 ) -> Hosted:
     """Return what offloading `parameters` takes.
+
+    The devices take `device_s` to update all of them: what stays there they update beside the hosts.
 
     Weights may come beside all `work_s` of a step, gradients may leave beside its `backward_s`.
     FSDP2 copies the gradients of the first micro-batch beside what follows; those of the others it waits for, since
@@ -157,8 +160,9 @@ def hosted_s(
     states = c.optimizer_bytes - c.master_bytes + master  # moments and the master weight, read and written
     update, back = (once + 2.0 * states) * updated / memory, seconds("back")
     after = np.where(c.host_overlaps > 0, np.maximum(update, back), update + back)
+    beside_s = np.where(grid.offload == 1, (1.0 - c.host_share) * device_s, 0.0)
     return Hosted(
-        update_s=np.where(grid.offload > 0, after + added, 0.0),
+        update_s=np.where(grid.offload > 0, np.maximum(after + added, beside_s), device_s),
         exposed_s=late + waiting + seconds("leave_once"),
         hidden_s=beside - late,
     )

@@ -88,6 +88,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
     away: tuple[str, ...] | None = None  # of recomputed.AWAY, in the hosts' memory until backward; None: the stack's
     layers_again: int = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
+    offload_share: float = 1.0  # of the states that offload=optimizer leaves to the host; the device updates the rest
     traits: tuple[str, ...] = ()  # what a job does otherwise than the stack's runs do, by its names for that
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
@@ -218,6 +219,7 @@ def coefficients_of(setting: Setting) -> Coefficients:
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = replace(c, optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
     c = replace(c, imbalance=setting.imbalance, layers_again=float(setting.layers_again))
+    c = replace(c, host_share=setting.offload_share)
     if setting.modules:
         c = replace(c, **module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
     if setting.results is not None:

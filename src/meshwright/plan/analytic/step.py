@@ -81,18 +81,15 @@ def step_s(
     total = model.layers * each + extra + grid.pp * sends + added_by_all
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    staying = staying_parameters(c, model, grid, embedding=1.0, output=ends_meet(grid))
-    own = RankParameters(held, experts, staying)
+    own = RankParameters(held, experts, staying_parameters(c, model, grid, embedding=1.0, output=ends_meet(grid)))
     sent = own._replace(held=held + gathered_again(model, grid, most))
     data = _data_parallel(machine, c, model, grid, sent, layer, most, micro, work, shard)
     update_s = _update_s(machine, c, grid, held, experts, shard)
     if np.any(grid.offload):
         backward_s = micro * (most * (layer.backward.total_s + layer.again.total_s) + head[1])
-        host = hosted_s(
-            machine, c, grid, own, micro=micro, work_s=work + data.exposed_s, backward_s=backward_s, shard=shard
-        )
-        update_s = np.where(grid.offload > 0, host.update_s, update_s)
-        data = DataTraffic(data.exposed_s + host.exposed_s, data.hidden_s + host.hidden_s)
+        window = {"micro": micro, "work_s": work + data.exposed_s, "backward_s": backward_s}
+        host = hosted_s(machine, c, grid, own, update_s, **window, shard=shard)
+        update_s, data = host.update_s, DataTraffic(data.exposed_s + host.exposed_s, data.hidden_s + host.hidden_s)
     total_s = (work + bubble + data.exposed_s + update_s + c.step_s) * c.pace
     forward = micro * (most * layer.forward.compute_s + head[0] * np.where(grid.pp > 1, 0.0, 1.0))
     again = micro * most * layer.again.compute_s
@@ -309,6 +306,9 @@ def _data_parallel(
     sent = once_each(model, grid, names, partial(_sent_s, machine, c), *parameters, shard)
     plain, exposed_plain = _unsharded(c, model, grid, sent, layer, layers, micro, parameters.held)
     often = np.where(sent.each, micro * (sent.gather_s + sent.again_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
+    if np.any(c.sums_whole):
+        often = np.where(sent.each, micro * (sent.gather_s + sent.again_s), sent.gather_s)
+        often = often + (sent.scatters[0] * micro + sent.scatters[1]) * sent.scatter_s
     sharded = often + sent.copies_s
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
     exposed_sharded = busy - work
@@ -330,7 +330,7 @@ class _Sent:
     gradients_s: Number  # ZeRO-1 and -2, over all ranks
     weights_s: Number
     reduced_s: Number
-    scatters: tuple[Number, Number]  # of ZeRO-2: in each micro-batch, and once a step
+    scatters: tuple[Number, Number]  # of ZeRO-2 and -3: in each micro-batch, and once a step
 
 
 def _sent_s(

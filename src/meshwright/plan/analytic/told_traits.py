@@ -2,12 +2,14 @@
 
 from collections.abc import Collection
 
+NO_SYNC = "no-sync"  # gradients add up whole on each rank between the passes of a step (FSDP's no_sync)
 TRAITS = {
     "eager": "layers that run operator by operator",
     "vanilla": "no asynchronous tensor parallelism",
     "tp-overlap": "products that hide tensor parallelism",
     "dp-waits": "gradients that travel after the backward pass",
     "gather-waits": "weights that are gathered before the forward pass",
+    NO_SYNC: "gradients that add up whole on each rank between the passes of a step",
     "beside": "a gate for benchmarks, which sends each token to experts that lie beside one another",
 }
 
