@@ -72,6 +72,7 @@ ACCOUNTS: dict[str, dict[str, Account]] = {
     "broadcast": {
         "linear": Account("1", "P-1", DEFINITION),
         "binomial": Account("log2(P)", "log2(P)", CHAN),
+        "scatter_gather": Account("log2(P)+P-1", "2*(P-1)/P", f"{THAKUR}; MPICH's for large payloads"),
         "chain": Account("P+2", "(P+2)/4", f"{CHAIN}; here in 4 pieces"),
     },
     "scatter": {"linear": Account("1", "(P-1)/P", DEFINITION), "binomial": Account("log2(P)", "(P-1)/P", CHAN)},

@@ -51,6 +51,7 @@ BARRIER: Flat = {
 BROADCAST: Rooted = {
     "linear": direct.linear_broadcast,
     "binomial": trees.binomial_broadcast,
+    "scatter_gather": trees.scatter_gather_broadcast,
     "chain": trees.chain_broadcast,
 }
 REDUCE: Rooted = {

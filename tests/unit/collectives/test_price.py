@@ -52,6 +52,7 @@ def test_the_rows_of_the_table_that_the_formulas_leave_out():
     [
         ("broadcast", "binomial", 4, 4),
         ("broadcast", "linear", 1, 15),
+        ("broadcast", "scatter_gather", 19, Fraction(30, 16)),
         ("reduce", "binomial", 4, 1),
         ("scatter", "binomial", 4, Fraction(15, 16)),
         ("gather", "binomial", 4, Fraction(1, 2)),
@@ -84,6 +85,8 @@ def test_prices_on_equal_links_are_the_textbook_times(p):
     assert time_s("partitioned", p, net) == pytest.approx(2 * ALPHA + steps / p * N * BETA)
     assert time_s("ring", p, net, "all_gather") == pytest.approx((p - 1) * (ALPHA + N * BETA / p))
     assert time_s("binomial", p, net, "broadcast") == pytest.approx(log2(p) * (ALPHA + N * BETA))
+    long = (log2(p) + p - 1) * ALPHA + steps / p * N * BETA
+    assert time_s("scatter_gather", p, net, "broadcast") == pytest.approx(long)
     assert time_s("pairwise", p, net, "all_to_all") == pytest.approx((p - 1) * (ALPHA + N * BETA / p))
     if p >= 4:
         assert time_s("tree", p, net) == pytest.approx(2 * log2(p) * ALPHA + (2 * log2(p) - 1) * N * BETA)

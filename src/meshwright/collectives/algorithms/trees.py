@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 
 from ..schedules.compose import transposed
 from ..schedules.schedule import Round, Schedule, Transfer, make, parallel
+from .ring import pass_around
 
 
 def binomial_broadcast(ranks: int, root: int) -> Schedule:
@@ -43,6 +45,12 @@ def binomial_scatter(ranks: int, root: int) -> Schedule:
 def binomial_gather(ranks: int, root: int) -> Schedule:
     """Gather in ceil(log2 P) rounds: the binomial scatter, backwards."""
     return transposed(binomial_scatter(ranks, root), "gather", reduce=False)
+
+
+def scatter_gather_broadcast(ranks: int, root: int) -> Schedule:
+    """Broadcast of large payloads: a binomial scatter, then a ring all-gather, under two payloads on each link."""
+    rounds = chain(binomial_scatter(ranks, root).rounds, pass_around(ranks))
+    return make("broadcast", "scatter_gather", ranks, rounds, chunks=ranks, root=root)
 
 
 def chain_broadcast(ranks: int, root: int, pieces: int = 4) -> Schedule:

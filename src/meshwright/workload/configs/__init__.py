@@ -5,9 +5,9 @@ decoders    how those are read
 hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, cross_attention,
             conformers, wav2vec, token_pooling, perceiver, decoders_of_2026;
             pattern: which layer is which
-others      keys of their own; mpt: keys of MPT's own code; bert and encoders: encoders of text; embedders: those
-            of code beside their weights; pairs of an encoder and a decoder; speech_to_text: pairs whose
-            encoder reads sound
+others      keys of their own; mpt: keys of MPT's own code; bert, bert_kin and encoders: encoders of text; embedders:
+            those of code beside their weights; own_decoders: decoders with a part that no other has; pairs of an
+            encoder and a decoder, older_pairs; speech_to_text: pairs whose encoder reads sound
 classes     types that are read by the class a file names: contrastive (texts beside images), masked (what is hidden of
             images and videos), series of numbers, records (passages and tables); images: encoders of patches; towers:
             what all of them are made of

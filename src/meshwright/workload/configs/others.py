@@ -8,11 +8,14 @@ import msgspec
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind
 from .bert import albert, big_bird, encoder, layoutlm, layoutlmv3, longformer, mpnet, roc_bert
+from .bert_kin import esmc, fnet, ibert, jina_v3, mobilebert, mra, nystromformer, rembert, squeezebert, xlm, xmod, yoso
 from .decoders import Traits, attention_of_config, decoder, even, made
 from .embedders import gte, xlm_roberta
 from .encoders import convbert_layers, deberta, deberta_v2, esm, nomic_bert, roformer
 from .images import Sight, beit, dinov2, dinov3, image_encoder
 from .mpt import mpt
+from .older_pairs import OLDER_PAIRS
+from .own_decoders import cpmant, diffllama, hrm_text
 from .pairs import (
     BOTH_SIDES,
     led,
@@ -257,6 +260,7 @@ PAIRS = frozenset(
         *("plbart", "mvp", "blenderbot", "blenderbot-small"),
         *("longt5", "switch_transformers", "nllb-moe", "led", "t5gemma", "prophetnet"),
         *("moonshine", "cohere_asr"),
+        *OLDER_PAIRS,
     }
 )
 OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
@@ -281,6 +285,22 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "roberta-prelayernorm": partial(encoder, last_norm=True, behind_padding=True),
     "electra": encoder,
     "roc_bert": roc_bert,
+    "ibert": ibert,
+    "xmod": xmod,
+    "yoso": yoso,
+    "mra": mra,
+    "nystromformer": nystromformer,
+    "squeezebert": squeezebert,
+    "rembert": rembert,
+    "fnet": fnet,
+    "jina_embeddings_v3": jina_v3,
+    "esmc": esmc,
+    "mobilebert": mobilebert,
+    **dict.fromkeys(("xlm", "flaubert"), xlm),
+    "diffllama": diffllama,
+    "cpmant": cpmant,
+    "hrm_text": hrm_text,
+    **OLDER_PAIRS,
     "albert": albert,
     "mpnet": mpnet,
     "layoutlm": layoutlm,

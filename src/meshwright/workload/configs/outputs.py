@@ -26,6 +26,7 @@ POOLED = frozenset(
     {
         *("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text"),
         *("longformer", "ernie", "megatron-bert", "roc_bert", "albert", "esm", "mpnet"),
+        *("ibert", "xmod", "jina_embeddings_v3"),
         *("vit", "deit"),
     }
 )
@@ -43,7 +44,8 @@ NOT_POOLED = frozenset(
             "eurobert",
         ),
         *("new", "gte"),
-        *("layoutlm", "big_bird"),  # which have that projection whatever they put out
+        *("layoutlm", "big_bird", "fnet", "squeezebert"),  # which have that projection whatever they put out
+        *("yoso", "mra", "nystromformer", "esmc"),
         *("dinov2", "dinov2_with_registers", "beit", "ijepa", "vit_msn"),
         *("wav2vec2", "hubert", "sew", "wavlm", "unispeech", "unispeech-sat", "sew-d", "data2vec-audio"),
         "wav2vec2-bert",
@@ -51,11 +53,20 @@ NOT_POOLED = frozenset(
     }
 )
 PAIRS_OF_T5 = ("t5", "mt5", "umt5")
-PROJECTS = ("bart", "mbart", "plbart", "mvp", *PAIRS_OF_T5)  # pairs whose classes of a sequence have a projection
+PROJECTS = (
+    "bart",
+    "mbart",
+    "plbart",
+    "mvp",
+    "bigbird_pegasus",
+    *PAIRS_OF_T5,
+)  # pairs whose classes of a sequence have a projection
 MODERN = ("modernbert", "modernbert-decoder")  # what lies before an output has a norm, and no bias
 # a choice is read from the last token without a projection, or from the first by that which a type has anyway
 LAST_AS_IT_IS = ("convbert", "roformer", "big_bird")
-NOT_COUNTED = (("big_bird", "ForQuestionAnswering"),)  # which has networks of its own before that output
+PROJECTED = ("layoutlm", "fnet", "squeezebert")  # whose classes of a sequence read what that projection puts out
+# which have networks of their own before that output, or another table of words
+NOT_COUNTED = (("big_bird", "ForQuestionAnswering"), ("xlm", ""), ("flaubert", ""))
 # types whose class has the name of another
 NAMED = {
     "gpt-sw3": "gpt2",
@@ -181,7 +192,7 @@ def _other(kind: str, named: str, hidden: int, columns: int) -> tuple[int, int]:
         return hidden * pooled - hidden, hidden * hidden * pooled
     if kind not in {*POOLED, *NOT_POOLED, *MODERN, *PROJECTS}:
         return columns * (named.endswith(OF_TOKENS) or kind == "t5gemma"), 0
-    projects = kind in MODERN or (named.endswith(OF_SEQUENCE) and kind != "layoutlm")
+    projects = kind in MODERN or (named.endswith(OF_SEQUENCE) and kind not in PROJECTED)
     projects |= kind == "layoutlmv3" and (columns >= MANY or named.endswith("ForQuestionAnswering"))
     projects = projects and not (kind in LAST_AS_IT_IS and named.endswith("ForMultipleChoice"))
     biases = columns * (kind != "modernbert-decoder")

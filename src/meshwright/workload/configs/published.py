@@ -80,13 +80,14 @@ NOMIC = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num
     "n_positions": "max_position_embeddings",
 }
 TIED, WIDTH_OF_EXPERTS = {"tie_embedding": "tie_word_embeddings"}, {"intermediate_size": "moe_intermediate_size"}
-OF_KEYS = {"head_dim": "d_kv"}
+OF_KEYS, OF_WORDS = {"head_dim": "d_kv"}, {"n_words": "vocab_size"}
 OF_SOUND = {"encoder_config": "audio_config"}  # where other types keep what hears
 # names that the class takes for today's
 OTHER_NAMES: dict[str, Mapping[str, str]] = {
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), TIED),
     **dict.fromkeys(("bart", "plbart", "mvp", "blenderbot", "blenderbot-small", "mbart", "pegasus"), ENCODERS_LAYERS),
     **dict.fromkeys(("m2m_100", "marian", "whisper", "nllb-moe", "led"), ENCODERS_LAYERS),
+    **dict.fromkeys(("bigbird_pegasus", "pegasus_x", "fsmt", "speech_to_text"), ENCODERS_LAYERS),
     **dict.fromkeys(("deepseek_v4", "inkling2_text"), WIDTH_OF_EXPERTS),
     **dict.fromkeys(("granite_speech", "granite_speech_plus"), OF_SOUND),
     **dict.fromkeys((f"{kind}/audio" for kind in ("qwen2_audio", "qwen2_5_omni_thinker", "qwen3_asr")), HEARS),
@@ -94,6 +95,7 @@ OTHER_NAMES: dict[str, Mapping[str, str]] = {
     "voxtral_realtime/audio": {name: other for other, name in HEARS.items()},
     **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), OF_KEYS),
     "nomic_bert": NOMIC,
+    **dict.fromkeys(("xlm", "flaubert"), OF_WORDS),
     "eurobert": {"clf_pooling": "classifier_pooling"},  # of the code beside the weights
     "emu3": {"vq_config": "vision_config"},
     "glm4_moe_lite": {"head_dim": "qk_rope_head_dim"},
