@@ -22,6 +22,9 @@ OF_HOSTS = frozenset({"-H", "-host", "--host", "-hosts", "--hosts", "-f", "-host
 HOSTS = re.compile(r"[\w.-]+:\d{1,4}(?:,[\w.-]+:\d{1,4})*")  # each with its slots
 COUNT_SAID = re.compile(r"-{1,2}(?:np|n|N|ppn|npernode|perhost|map-by)(?:=.*)?")
 # names that no variable can have, under which an allocation of LSF's stands among variables
+# whole nodes as resources of Grid Engine, whose variable of them is NHOSTS (qsub(1)): those of AIST's ABCI and of the
+# TSUBAMEs 3 and 4 (docs.abci.ai, job execution; the TSUBAME user's guides, resource types)
+WHOLE_NODES = re.compile(r"(?:^|,)(?:rt_A?F|f_node|node_f)=(\d{1,6})(?=,|$)")
 LSF_NODES, LSF_GPUS = "LSF nodes", "LSF GPUs"
 
 
@@ -74,6 +77,18 @@ def slots(words: Sequence[str], variables: Mapping[str, str], where: str) -> dic
 
 def _starts(words: Sequence[str], starters: frozenset[str] | set[str]) -> bool:
     return any(word.rpartition("/")[2] in starters for word in words)
+
+
+def batch_directives(text: str) -> dict[str, str]:
+    """Return the variables that the #BSUB lines of LSF and the #$ lines of Grid Engine in a script make."""
+    asked = re.findall(r"^#\$[ \t](?:.*[ \t])?-l[ \t]+(\S+)", text, re.MULTILINE)
+    return {**sge_variables(asked), **lsf_directives(text)}
+
+
+def sge_variables(asked: Sequence[str]) -> dict[str, str]:
+    """Return the number of hosts that resources of Grid Engine make, where they are whole nodes of a site."""
+    found = next(filter(None, map(WHOLE_NODES.search, asked)), None)
+    return {} if found is None else {"NHOSTS": found[1]}
 
 
 def lsf_directives(text: str) -> dict[str, str]:

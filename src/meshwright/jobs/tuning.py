@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from .draft import Draft
-from .engines.own_flags import FOUR_BITS, METHODS, PLAIN_RANKS, RANKS, of_arguments, own_adapters
+from .engines.own_flags import ADAPTERS, FOUR_BITS, METHODS, PLAIN_RANKS, RANKS, of_arguments, own_adapters
 from .keys import Keys
 from .optimizers import momentum_of, read_optimizer, take_optimizer
 from .savings import HALF, SINGLE, dtype_of
+from .shell.marks import shown
 
 FOUR = ("arguments.load_in_4bit", "arguments.use_4bit_quantization", *of_arguments(*FOUR_BITS))
 EIGHT = ("arguments.load_in_8bit", "arguments.use_8bit_quantization")
@@ -35,10 +36,12 @@ WHOLE = (  # matrices that are trained whole beside adapters
     "axolotl.lora_modules_to_save",
 )
 DORA = ("arguments.use_dora", "axolotl.peft_use_dora")  # arXiv 2402.09353: a magnitude beside each adapter
+RANK = "--job lora_r=N"
 KIND = "arguments.finetuning_type"
 KINDS = frozenset({"full", "freeze", "lora", "oft"})  # LLaMA-Factory's
 # switches that leave layers or matrices of the decoder as they are, or name the ones that are trained
 FROZEN = re.compile(
+    r"arguments\.(?:tune_mm_mlp_adapter|pre_seq_len|num_virtual_tokens)|"  # a projector, or a prefix, alone is trained
     r"(?:arguments|axolotl)\.(?!\w*(?:vision|tower|vit|audio|multi_modal|mm_|projector|aligner))"
     r"(?:\w+_)?(?:un)?(?:freeze|frozen)(?:_\w+)?"
 )
@@ -48,29 +51,53 @@ BY_ENGINE = "deepspeed"
 SWITCHED = {"arguments.adafactor": "adafactor", "arguments.use_muon": "muon"}
 
 
-def read_tuning(draft: Draft, keys: Keys, engine: str) -> None:
-    """Read what a job trains and holds; `engine` shards its states: "deepspeed", "fsdp", "megatron", "" for none."""
-    _adapters(draft, keys)
+def read_tuning(draft: Draft, keys: Keys, engine: str, program: str = "") -> None:
+    """Read what a job trains and holds; `engine` shards its states: "deepspeed", "fsdp", "megatron", "" for none.
+
+    What no setting says the name of its `program` may.
+    """
+    words = set(re.split(r"[^a-z]+", shown(program).rpartition("/")[2].lower()))
+    _adapters(draft, keys, shown(program) if words & {"lora", "qlora"} else "")
     _frozen(draft, keys)
     _type(draft, keys, engine)
     _few_bits(draft, keys)
+    if draft.lora_rank and not draft.savings.weights[0] and "qlora" in words and not _says_bits(keys):
+        draft.savings.weights = ("nf4-nested", shown(program))
+        draft.assume(f"frozen weights as nf4-nested: by the name of {shown(program)}, and no setting says bits")
     _loss(draft, keys)
     _optimizer(draft, keys)
 
 
-def _adapters(draft: Draft, keys: Keys) -> None:
-    """Have adapters alone trained where the files say so; their rank has the default of TRL or LLaMA-Factory."""
+def _says_bits(keys: Keys) -> bool:
+    """Whether some setting says in how many bits weights are loaded."""
+    return any(key in keys for key in ("arguments.bits", "arguments.quantization_bit", *FOUR, *EIGHT))
+
+
+def _says_none(keys: Keys) -> bool:
+    """Whether some setting says that there are no adapters: a rank of 0, a switch that is off, training of all."""
+    named = (key.removeprefix("arguments.") for key in keys.values if key.startswith("arguments."))
+    switches = [f"arguments.{name}" for name in named if ADAPTERS.fullmatch(name)]
+    ranks = any(key in keys.values for key in of_arguments(*RANKS))
+    return ranks or bool(switches) or bool(keys.switch("arguments.full_finetune", default=False))
+
+
+def _adapters(draft: Draft, keys: Keys, program: str) -> None:
+    """Have adapters alone trained where the files say so; their rank has the default of TRL or LLaMA-Factory.
+
+    A `program` that is named after them ("": none is), and is given no rank, is not priced as training of all weights.
+    """
     rank = keys.whole(*of_arguments(*RANKS)) or None
     kind = (keys.word(KIND) or "").lower()
     kind = "" if kind in METHODS - KINDS else kind  # of a program of its own
     uses_peft = bool(keys.switch("arguments.use_peft", default=False))
     mine = None if kind or uses_peft else own_adapters(keys)
     if not (uses_peft or mine or kind in {"lora", "oft"} or (rank and not kind)):
+        if program and not kind and not _says_none(keys):
+            told = f"{program}, by its name, trains adapters, of a rank that is in none of the files"
+            raise draft.refused(f"{told}: {RANK}")
         return
     if mine and rank is None and (rank := keys.whole(*of_arguments(*PLAIN_RANKS)) or None) is None:
-        raise draft.refused(
-            f"{keys.told(mine)}: trains adapters of a rank that is in none of the files: --job lora_r=N"
-        )
+        raise draft.refused(f"{keys.told(mine)}: trains adapters of a rank that is in none of the files: {RANK}")
     if rank is None and kind != "oft" and (uses_peft or "arguments.template" in keys):
         rank = 16 if uses_peft else 8
         draft.assume(f"adapters of rank {rank} (the default of {'TRL' if uses_peft else 'LLaMA-Factory'})")

@@ -121,6 +121,9 @@ MARKS: tuple[tuple[str, frozenset[str]], ...] = (
         ("PaddleNLP", frozenset({"per_device_train_batch_size", "recompute", name}))
         for name in ("tensor_parallel_degree", "pipeline_parallel_degree", "sharding", "fp16_opt_level")
     ),
+    # of PaddleFormers, its successor (examples/config)
+    ("PaddleFormers", frozenset({"per_device_train_batch_size", "fine_tuning", "stage"})),
+    ("PaddleFormers", frozenset({"per_device_train_batch_size", "sharding", "tensor_model_parallel_size"})),
 )
 # packages whose TrainingArguments and SFTConfig have Hugging Face's names and other settings
 NAMESAKES: tuple[tuple[str, str], ...] = (

@@ -100,3 +100,26 @@ def test_tasks_of_an_array_of_lsf_that_differ_are_asked_for(tmp_path):
 
     with pytest.raises(InputError, match=r"seq_len 512 and 1024; .*LSB_JOBINDEX=1"):
         world(tmp_path, '#BSUB -J "tune[1-2]"', line)
+
+
+STARTED = f"mpirun -np $((NHOSTS * 4)) -npernode 4 {TRAIN}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks"),
+    [
+        ("#$ -l rt_F=6", 24),
+        ("#$ -cwd -l h_rt=1:00:00,node_f=2", 8),
+        ("#$ -l f_node=3\n#$ -l h_rt=0:10:00", 12),
+        ("#$ -l rt_G.small=1", None),  # a part of a node
+        ("# $ -l rt_F=6", None),
+    ],
+)
+def test_whole_nodes_that_grid_engine_is_asked_for_are_its_hosts(tmp_path, asked, ranks):
+    assert world(tmp_path, asked, STARTED) == ranks
+
+
+def test_whole_nodes_of_the_command_that_submits_are_the_hosts_of_its_script(tmp_path):
+    files = {"go.sh": "qsub -g group -l rt_AF=2 train.sh\n", "train.sh": f"#!/bin/bash\n#$ -cwd\n{STARTED}\n"}
+
+    assert job(tmp_path, files, str(tmp_path / "go.sh")).world == 8

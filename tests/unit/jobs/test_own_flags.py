@@ -175,3 +175,35 @@ def test_attention_that_a_program_wants_step_by_step_is_said_to_be_priced_as_one
 
     assert any("scores lie in memory" in text for text in eager.ignored)
     assert not any("scores" in text for text in fused.ignored)
+
+
+@pytest.mark.parametrize(
+    ("program", "flags", "rank", "weights"),
+    [
+        ("tune_qlora.py", "--lora_r 16", 16, "nf4-nested"),
+        ("qlora.py", "--lora_r 16 --bits 16", 16, ""),
+        ("tune_lora.py", "--lora_r 16", 16, ""),
+        ("qlora.py", "--full_finetune True", 0, ""),
+        ("tune_lora.py", "--use_lora False", 0, ""),
+        ("tune_lora.py", "--lora_r 0", 0, ""),
+        ("explora.py", "", 0, ""),
+    ],
+)
+def test_the_name_of_a_program_says_four_bits_where_no_setting_says_any(tmp_path, program, flags, rank, weights):
+    found = job(tmp_path, {"run.sh": f"{START.replace('tune.py', program)}{TRAINER}{flags}\n"})
+
+    assert (found.lora_rank, found.weights) == (rank, weights)
+    assert any("by the name of" in text for text in found.assumed) is bool(weights)
+
+
+@pytest.mark.parametrize("program", ["finetune_lora.py", "tools/qlora.py"])
+def test_a_program_named_after_adapters_is_asked_for_their_rank(tmp_path, program):
+    with pytest.raises(InputError, match=r"lora.py, by its name, trains adapters, of a rank .*--job lora_r=N"):
+        job(tmp_path, {"run.sh": f"{START.replace('tune.py', program)}{TRAINER}\n"})
+
+
+@pytest.mark.parametrize("flag", ["--tune_mm_mlp_adapter True", "--pre_seq_len 128"])
+def test_a_projector_or_a_prefix_that_is_trained_alone_is_said_to_be_priced_as_the_whole_model(tmp_path, flag):
+    found = job(tmp_path, {"run.sh": f"{START}{TRAINER}{flag}\n"})
+
+    assert any("priced as if none were frozen" in text for text in found.ignored)

@@ -179,6 +179,14 @@ def test_arguments_of_paddle_are_not_taken_for_hugging_faces(tmp_path, own):
         job(tmp_path, {"sft.json": PADDLES % own}, gpus=8)
 
 
+@pytest.mark.parametrize(
+    "own", ['"stage": "SFT", "fine_tuning": "full"', '"sharding": "stage1", "tensor_model_parallel_size": 2']
+)
+def test_arguments_of_paddles_formers_are_not_taken_for_another_engines(tmp_path, own):
+    with pytest.raises(InputError, match="this is a configuration of PaddleFormers, which is not read"):
+        job(tmp_path, {"sft.yaml": PADDLES % own}, gpus=8)
+
+
 def test_arguments_of_hugging_face_with_a_degree_of_their_own_program_are_still_read(tmp_path):
     found = job(tmp_path, {"sft.json": PADDLES % '"tensor_parallel_degree": 2, "fp16_opt_level": "O1"'}, gpus=8)
 

@@ -39,7 +39,7 @@ HARMLESS = (
     r"arguments\.(?:fp8_.*|flash_attn|bnb_4bit_(?:compute_dtype|quant_storage))|deepspeed\.fp8\..*",
     r"arguments\.(?:chat_template.*|model_revision|log_level.*|beta|max_prompt_length|lazy_preprocess|fsdp_transformer.*)",
     r"arguments\.(?:mm_(?!vision_tower$).*|image_(?:aspect_ratio|folder)|pretrain_mm_mlp_adapter|num_warmup_steps|lora_module_name)",
-    r"accelerate\.(?:role|tee|max_restarts|monitor_interval|start_method|log_dir|local_ranks_filter)",
+    r"accelerate\.(?:role|tee|multi_gpu|max_restarts|monitor_interval|start_method|log_dir|local_ranks_filter)",
     r"arguments\.(?:val_size|max_samples|overwrite_cache|packing|config_name|local_rank|lora_(?:alpha|dropout|target.*))",
     r"accelerate\.(?:compute_environment|debug|downcast_bf16|enable_cpu_affinity|machine_rank|main_.*|rdzv.*|same_network)",
     r"accelerate\.(?:tpu.*|use_cpu|m|module|mpirun.*|gpu_ids|command.*|commands|deepspeed_config\.deepspeed_multinode_launcher|num_cpu.*)",
@@ -98,7 +98,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _batch(draft, keys)
     _precision(draft, keys)
     _recompute(draft, keys)
-    read_tuning(draft, keys, engine)
+    read_tuning(draft, keys, engine, "" if sources.launch is None else sources.launch.program)
     read_objective(draft, keys, named_program(sources.launch))
     of_own_loop = sources.launch is not None and (is_verls(sources.launch) or is_supervised(sources.launch))
     whole = not of_own_loop and sums_whole(draft, keys)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...errors import InputError
-from ..allocation import lsf_directives
+from ..allocation import batch_directives
 from ..slurm import directives, step_variables
 from .builtins import ASSIGNED
 from .calls import (
@@ -75,7 +75,7 @@ class _Shell(Editing):
         if self.depth > DEEPEST:
             raise InputError(f"{where}: scripts are nested too deeply")
         outer, self.where = self.where, where
-        for name, value in {**pbs_directives(text), **lsf_directives(text), **directives(text, self.set)}.items():
+        for name, value in {**pbs_directives(text), **batch_directives(text), **directives(text, self.set)}.items():
             self.set.setdefault(name, value)
             self.exported.add(name)
         try:

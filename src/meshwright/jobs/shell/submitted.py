@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
+from ..allocation import sge_variables
 from ..slurm import array_variables, directives
 
 SUBMITS = frozenset({"sbatch", "qsub"})
@@ -30,7 +31,8 @@ def submitted(fields: Sequence[str], path: str, seen: Mapping[str, str]) -> tupl
         texts = _values(options, "-v")
         named = [word for text in texts for word in text.split(",")]
         arrays = [array_variables("PBS_ARRAY_INDEX", text) for text in _values(options, "-J")]
-        asked = pbs_variables(_values(options, "-l")) | (arrays[-1] if arrays else {})
+        resources = _values(options, "-l")
+        asked = pbs_variables(resources) | sge_variables(resources) | (arrays[-1] if arrays else {})
         return asked | _chosen(named, seen), "-V" in options
     words = ",".join(_values(options, "--export")).split(",")
     keeps = not _values(options, "--export") or "ALL" in words
