@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from ..cluster.graph import Cluster
 from ..collectives.schedules.schedule import COLLECTIVES
@@ -127,7 +127,7 @@ def command(**typed_in: Any) -> int:
 
 def _collective(options: SimulateOptions) -> int:
     from ..simulate.collective import Method, simulate_collective, timeline
-    from ..simulate.libraries import library_way
+    from ..simulate.libraries import OF_XLA, library_way
     from ..simulate.nodes import NodesTopology
     from ..simulate.problem import Costs
 
@@ -156,10 +156,12 @@ def _collective(options: SimulateOptions) -> int:
     theirs = None
     if isinstance(topology, NodesTopology) and options.counts is None:
         theirs = library_way(run.result, topology, costs=costs, disturbance=disturbance)
-    if options.as_json:
-        click.echo(to_json({**asdict(run.result), "library": theirs}))
-        return 0
     r = run.result
+    if isinstance(topology, NodesTopology) and topology.on_torus and r.algorithm in {"ring", "rings:1"}:
+        r = replace(r, not_modelled=(*r.not_modelled, OF_XLA))
+    if options.as_json:
+        click.echo(to_json({**asdict(r), "library": theirs}))
+        return 0
     click.echo(
         f"{r.collective} {r.algorithm}, {counted(r.ranks, 'rank')}, {format_bytes(r.bytes)}: {format_time(r.time_s)}, "
         f"{format_rate(r.busbw_bytes_per_s)} busbw"
@@ -270,7 +272,7 @@ def _job(options: SimulateOptions) -> int:
 
 def _simulated(options: SimulateOptions, setting: "Setting", layout: "Layout", stages: Sequence[int] = ()) -> int:
     from ..plan.model_facts import model_facts
-    from ..plan.search.simulated import simulate_plan
+    from ..plan.search.simulated import left_out_on_torus, simulate_plan
 
     timeline = simulate_plan(
         setting,
@@ -282,10 +284,13 @@ def _simulated(options: SimulateOptions, setting: "Setting", layout: "Layout", s
     )
     if options.trace:
         _write_trace(options.trace, timeline)
-    return _print_step(timeline, layout, model_facts(setting), options.as_json)
+    left_out = [SHARED_GPU, *left_out_on_torus(setting)]
+    return _print_step(timeline, layout, model_facts(setting), left_out, as_json=options.as_json)
 
 
-def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json: bool) -> int:
+def _print_step(
+    timeline: "Timeline", layout: Any, facts: "ModelFacts", left_out: Sequence[str], *, as_json: bool
+) -> int:
     from ..plan.model_facts import sentence
     from ..timeline import step_parts
 
@@ -303,7 +308,7 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
         slowest = max(rows, key=lambda row: row["forward_s"] + row["backward_s"])
         summary = {key: value for key, value in slowest.items() if key != "rank"}
         answer = {"model": facts, "time_s": end_s, "layout": str(layout), **summary, "ranks": rows}
-        answer["not_modelled"] = [SHARED_GPU]
+        answer["not_modelled"] = left_out
         click.echo(to_json(answer))
         return 0
     say(sentence(facts))
@@ -315,7 +320,7 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
     names = ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "hidden_comm_s", "bubble_s")
     for row in rows:
         click.echo(f"{row['rank']:>7}" + "".join(f"{format_time(row[name]):>10}" for name in names))
-    say(f"not modelled: {SHARED_GPU}")
+    say(f"not modelled: {'; '.join(left_out)}")
     return 0
 
 

@@ -22,6 +22,8 @@ RINGS_INSIDE = "a ring for each GPU, over the links of all pairs"
 AT_ONCE = "all messages are posted at once"
 ONE_RING = "one ring in the order of the ranks leaves each {place} by one NIC of {nics}"
 IN_ROUNDS = "a round is over with its slowest message, one between nodes"
+# of XLA's collectives: jax-ml/scaling-book, sharding.md (both ways round, and along several axes of a mesh at once)
+OF_XLA = "rings along all dimensions of a torus at once, as XLA runs them: one in the order of the ranks takes longer"
 ONE_LINK = "a round takes one of the links that each GPU has to its peers"
 
 

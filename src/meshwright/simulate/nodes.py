@@ -44,7 +44,7 @@ class NodesTopology:
         per_node = ints([group.gpus for _, group in named])
         first = np.concatenate([[0], np.cumsum(per_node)]).astype(np.int64)
         check_devices(cluster, int(first[-1]), ranks)
-        self.ranks, self.groups = ranks, cluster.groups
+        self.ranks, self.groups, self.on_torus = ranks, cluster.groups, fabric.kind == "torus"
         self._node = np.repeat(np.arange(len(named)), per_node)[:ranks]
         self._place = np.arange(ranks) - first[self._node]
         self.not_modelled: tuple[str, ...] = ()

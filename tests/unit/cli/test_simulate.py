@@ -185,6 +185,18 @@ def test_a_ring_over_one_link_of_many_has_the_way_over_all_of_them_beside_it(cap
     assert printed(capsys, *words, "dgx-h100", "--ranks", "8")["library"] is None
 
 
+def test_one_ring_on_a_torus_says_that_compilers_run_several(capsys):
+    words = ["simulate", "--collective", "all_reduce", "--ranks", "16", "--bytes", "1GiB"]
+    step = [*STEP[:3], "--layout", "dp=16,zero=3", "--global-batch", "16", "--seq-len", "2048"]
+
+    for what in ([*words, "--algorithm", "ring"], step):
+        assert any("as XLA runs them" in text for text in printed(capsys, *what, "--cluster", "v5e-16")["not_modelled"])
+        elsewhere = printed(capsys, *what, "--cluster", "dgx-h100")["not_modelled"]
+        assert not any("XLA" in text for text in elsewhere)
+    other = printed(capsys, *words, "--algorithm", "partitioned", "--cluster", "v5e-16")["not_modelled"]
+    assert not any("XLA" in text for text in other)
+
+
 def test_nics_that_nothing_passes_are_no_gap_of_an_answer(capsys):
     words = ["simulate", "--collective", "all_reduce", "--algorithm", "ring", "--bytes", "1GiB"]
     inside, across = (

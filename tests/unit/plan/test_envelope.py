@@ -270,3 +270,8 @@ def test_without_an_mfu_or_tokens_a_batch_is_needed(lacking):
 
     with pytest.raises(ValueError, match="expected both"):
         Question(**asked | lacking)
+
+
+def test_a_percentage_without_its_sign_is_asked_about():
+    with pytest.raises(ValueError, match=r"mfu: expected more than 0 and at most 1, got 45; did you mean 0\.45\?"):
+        Question(parameters=7e9, seq_len=2048, global_batch=16, gpus=8, peak_share=45.0)

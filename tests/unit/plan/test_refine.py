@@ -37,6 +37,23 @@ def test_the_formulas_and_the_simulator_agree_where_nothing_is_shared():
         assert row.simulated_s == pytest.approx(row.predicted.step_time_s, rel=0.3)
 
 
+@pytest.mark.parametrize("cluster", ["mi300x-8", "perlmutter-80g", "gb200-nvl72"])
+@pytest.mark.parametrize("layout", [Layout(tp=4, dp=4, sp=1, zero=1), Layout(tp=8, dp=2, sp=1), Layout(dp=16, zero=3)])
+def test_the_formulas_and_the_simulator_agree_on_links_that_join_pairs_and_on_racks(cluster, layout):
+    case = setting("llama3-8b", cluster, gpus=16, global_batch=64)
+    (priced,) = price_layouts(case, Grid.of([layout])).step_time_s
+
+    assert max(span.end_s for span in simulate_plan(case, layout).spans) == pytest.approx(priced, rel=0.25)
+
+
+def test_on_a_torus_the_answer_says_which_rings_are_not_simulated():
+    case = setting("llama3-8b", "tpu-v5p", gpus=16, global_batch=64, stack="maxtext")
+    priced = price_all(case)
+
+    assert any("not simulated: rings" in text for text in refined(study_of(case, priced), case, priced, 1).warnings)
+    assert not any("not simulated" in text for text in REFINED.warnings)
+
+
 def test_a_model_sharded_in_each_node_sends_only_its_sums_between_nodes():
     def busy_s(spans, name):
         return length_s([(s.start_s, s.end_s) for s in spans if s.name == name])

@@ -16,7 +16,7 @@ from ...timeline import Timeline
 from ...units import format_time
 from ..analytic import Setting
 from .explore import MAX_ROWS, Priced, best_of_each_split, row_of
-from .simulated import simulate_plan
+from .simulated import left_out_on_torus, simulate_plan
 from .study import PricedLayout, Study
 
 
@@ -35,6 +35,8 @@ def refined(study: Study, setting: Setting, priced: Priced, count: int) -> Study
         return replace(study, warnings=(*study.warnings, "the simulator could not hold any of the fastest layouts"))
     simulated.sort(key=lambda row: row.simulated_s or 0.0)
     rows = tuple(_one_of_each_split(simulated))[:MAX_ROWS]
+    lacking = tuple(f"not simulated: {text}" for text in left_out_on_torus(setting))
+    study = replace(study, warnings=(*study.warnings, *lacking))
     return replace(study, rows=rows, reason=f"{study.reason} {_sentence(study, rows[0], simulated)}")
 
 

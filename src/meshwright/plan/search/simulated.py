@@ -14,6 +14,7 @@ from ...cluster.graph import Cluster, Fabric
 from ...errors import InputError
 from ...layout import Layout, micro_batches
 from ...pipelines import even_stages
+from ...simulate.libraries import OF_XLA
 from ...simulate.nodes import NodesTopology
 from ...simulate.problem import Costs, Disturbance
 from ...simulate.step import simulate_step
@@ -71,6 +72,12 @@ def effective_cluster(setting: Setting) -> Cluster:
         count=-(-setting.gpus // group.gpus) if setting.gpus > group.gpus else group.count,
     )
     return replace(setting.cluster, groups=(group,), fabric=setting.cluster.fabric or Fabric())
+
+
+def left_out_on_torus(setting: Setting) -> tuple[str, ...]:
+    """Return what a simulated step lacks where nodes are a torus."""
+    fabric = setting.cluster.fabric
+    return (OF_XLA,) if fabric is not None and fabric.kind == "torus" and setting.cluster.num_nodes > 1 else ()
 
 
 def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -> StepProgram:

@@ -74,7 +74,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         if self.days is not None and not 0 < self.days < math.inf:
             raise ValueError(f"target-days: expected more than 0, got {self.days}")
         if not 0 < self.peak_share <= 1:
-            raise ValueError(f"mfu: expected more than 0 and at most 1, got {self.peak_share}")
+            raise ValueError(f"mfu: {no_share(self.peak_share)}")
 
     @property
     def batch(self) -> tuple[int, int]:
@@ -96,6 +96,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     def value(self, name: str) -> float:
         """Return the value of a line."""
         return next(line.value for line in self.lines if line.name == name)
+
+
+def no_share(value: float) -> str:
+    """Return why a value is no share of a peak, and the share that it may mean: 45 is 45 %."""
+    hint = f"; did you mean {value / 100:g}?" if 5 <= value <= 100 else ""
+    return f"expected more than 0 and at most 1, got {value:g}{hint}"
 
 
 def step_flops(parameters: float, tokens: float, *, recompute: bool = False) -> float:

@@ -26,7 +26,7 @@ from ..analytic.quantities import Array
 from ..layouts.filters import in_its_orders
 from ..search.explore import compute_bound_s, explore, sorted_by_fit, space_of, times_in_chunks
 from .alternatives import FUTILE, Target, TargetAlternative, at_peak_s, beyond, fastest_layout, other_means
-from .envelope import check_budget
+from .envelope import check_budget, no_share
 
 Quantity = Literal["inter", "intra", "latency"]
 FINER = 7  # numbers of GPUs that are tried between one that meets a target and the one before
@@ -118,8 +118,7 @@ class Fitting:
 def step_time_for_mfu(setting: Setting, mfu: float) -> float:
     """Return the step time at which a setting reaches this MFU."""
     if not 0 < mfu <= 1:
-        hint = f"; did you mean {mfu / 100:g}?" if 5 <= mfu <= 100 else ""
-        raise InputError(f"--target-mfu: expected more than 0 and at most 1, got {mfu:g}{hint}")
+        raise InputError(f"--target-mfu: {no_share(mfu)}")
     return at_peak_s(setting) / mfu
 
 
