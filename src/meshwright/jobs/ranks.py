@@ -15,11 +15,13 @@ ONE_WITHOUT = {
 OF_ONE_NODE = frozenset({"torchrun", "composer"})  # launchers whose default is one node
 
 
-def world_of(launch: Launch, draft: Draft) -> None:
-    """Set the ranks from the launcher's counts; what depends on something unknown is left to --gpus.
+def world_of(launch: Launch | None, draft: Draft) -> None:
+    """Set the ranks from the counts of the launcher, if there is one; what depends on something unknown is --gpus'.
 
     Raises InputError where the launcher contradicts what starts it, unless --gpus says the ranks.
     """
+    if launch is None:
+        return
     if (told := conflict(launch)) is not None and draft.question.gpus is None:
         raise draft.refused(f"{told}: --gpus says how many ranks train together")
     if (told := same_rank(launch)) is not None:

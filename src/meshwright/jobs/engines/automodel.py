@@ -99,8 +99,7 @@ def _keys(sources: Sources) -> Keys:
 
 
 def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     path = keys.find("slurm.nodes", "benchmark.num_nodes", "num_nodes")
     nodes = keys.whole(path, least=1) if path else None
     per_node = keys.whole("slurm.ntasks_per_node", "slurm.gpus_per_node", least=1)

@@ -76,8 +76,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
         raise InputError(
             f"{keys.where}: perf_matrix holds several jobs; give one of them as NAME=VALUE words or a recipe"
         )
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     gpus = keys.whole("num_gpus", "num-gpus", least=1)
     if gpus is not None and draft.world is None:
         draft.world = (gpus, keys.told(keys.find("num_gpus", "num-gpus") or ""))

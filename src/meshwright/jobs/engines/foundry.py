@@ -31,8 +31,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     keys = _keys(sources)
     draft = Draft("accelerate", sources.names, question)
     draft.note("LLM Foundry runs Composer's FSDP: read as FSDP")
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     draft.degree("tp", keys, "tp_config.tensor_parallel_degree", default=1)
     for name in ("pp", "cp"):
         draft.put(name, 1, f"{name} 1")

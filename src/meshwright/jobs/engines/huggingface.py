@@ -109,8 +109,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
 def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     machines = keys.whole("accelerate.num_machines", least=1)
     processes = keys.whole("accelerate.num_processes", least=1)
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     by_launcher = sources.launch is not None and sources.launch.launcher not in {"", "python"}
     if keys.switch("arguments.of_unsloth", default=False) and not by_launcher and draft.world is None:
         draft.world = (1, "one process")  # docs.unsloth.ai, Multi-GPU training: others take torchrun or accelerate

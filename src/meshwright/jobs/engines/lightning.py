@@ -106,8 +106,7 @@ def _short(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ranks(draft: Draft, keys: Keys, sources: Sources) -> None:
     """Set the ranks: the trainer's devices on its nodes, which must be the tasks that SLURM starts."""
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     started = draft.world
     nodes = keys.whole("trainer.num_nodes", least=1) or 1
     said = keys.raw("trainer.devices")

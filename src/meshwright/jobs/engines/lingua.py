@@ -34,8 +34,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     keys = _keys(sources)
     draft = Draft("accelerate", sources.names, question)
     draft.note("lingua shards with FSDP 2: read as FSDP")
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     _model(draft, keys)
     _mesh(draft, keys)
     if keys.switch("distributed.selective_activation_checkpointing", default=False):

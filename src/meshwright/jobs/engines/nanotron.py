@@ -46,8 +46,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.note("nanotron: other layouts are looked for among Megatron's")
     if (keys.whole("parallelism.expert_parallel_size") or 1) > 1 or "model.model_config.moe_config" in _heads(keys):
         raise draft.refused(f"experts of nanotron are not read: {BY_LAYOUT}")
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     for name, key in (("tp", "tp"), ("pp", "pp"), ("dp", "dp"), ("cp", "context_parallel_size")):
         draft.degree(name, keys, f"parallelism.{key}", default=1)
     _model(draft, keys)

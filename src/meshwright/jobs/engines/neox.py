@@ -103,8 +103,7 @@ def _named(arguments: Sequence[str]) -> list[str]:
 
 def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     """Set the ranks by the hostfile, else by the launch; a host may be left out by a comment."""
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     path = keys.word("hostfile")
     named = None if path is None else hostfile_text(path, sources.hostfiles, sources.folder)
     text = named if path else next(iter(sources.hostfiles.values()), None)

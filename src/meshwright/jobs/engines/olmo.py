@@ -31,8 +31,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     keys = _keys(sources)
     draft = Draft("accelerate", sources.names, question)
     draft.note("OLMo shards with PyTorch's FSDP: read as FSDP")
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     for name in ("tp", "pp", "cp"):
         draft.put(name, 1, f"{name} 1")
     _model(draft, keys)

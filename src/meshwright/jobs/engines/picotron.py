@@ -28,8 +28,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft = Draft("megatron", sources.names, question)
     draft.stack = "picotron"
     draft.note("picotron: other layouts are looked for among Megatron's")
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     for name, key in DEGREES.items():
         draft.degree(name, keys, f"distributed.{key}", default=1)
     _model(draft, keys)

@@ -62,8 +62,7 @@ KEPT = (
 def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a torchtitan configuration."""
     draft = Draft("torchtitan", sources.names, question)
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     absent = _absent(sources)
     keys = _keys(sources)
     if absent:

@@ -42,8 +42,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     loss = keys.word("loss._component_") or ""
     if (name and not recipe.endswith(".py") and not RECIPES.fullmatch(name)) or "rlhf" in loss:
         raise draft.refused(f"torchtune's {name if name else loss} is not read: {BY_LAYOUT}")
-    if sources.launch is not None:
-        world_of(sources.launch, draft)
+    world_of(sources.launch, draft)
     alone = name.endswith("_single_device")
     if alone:
         draft.world = (1, name)
