@@ -219,3 +219,25 @@ def test_a_memory_without_a_unit_is_not_taken_for_bytes(tmp_path):
     assert "has no unit of memory, such as GiB" in found.unreadable[0]
     (share,) = rows(tmp_path, table(CELLS | {"memory": "47.5GiB(51.2%)"}))
     assert share.measured_peak_memory_bytes == 47.5 * 2**30
+
+
+@pytest.mark.parametrize("size", ["80GB", "80 GiB"])
+def test_the_memory_that_a_card_has_is_not_what_a_run_took(tmp_path, size):
+    (found,) = rows(tmp_path, table(CELLS | {"Memory": size}))
+
+    assert found.measured_peak_memory_bytes is None
+    assert "is the memory that a GPU has" in found.unreadable[0]
+
+
+def test_hosts_of_chips_with_cores_do_not_say_that_cores_are_counted(tmp_path):
+    cells = {"gpu": "v5p", "num_gpus": "64", "nodes": "32", "model_name": "llama2-13b", "seq_len": "4096"}
+    found = run(tmp_path, cells | {"global_batch_sequences": "128", "zero": "3", "family": "maxtext"})
+
+    assert found.cores == 1
+
+
+@pytest.mark.parametrize("more", ["max_seq_length", "model_id", "Memory used", "device_type"])
+def test_a_further_name_of_a_column_that_is_there_refuses_no_table(tmp_path, more):
+    cells = but(CELLS, "seq_len", "model_name", "gpu") | {"Sequence Length": "8192", "Model": "llama3-70b"}
+
+    run(tmp_path, cells | {"Accelerator": "H100", "peak memory": "61 GiB", more: "x"})

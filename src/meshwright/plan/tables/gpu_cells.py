@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ...errors import InputError
 from ...hardware import Catalogue
-from .cells import count_of, is_empty
+from .cells import count_of, is_empty, text_of
 from .row_machine import accelerator_of, node_of
 
 DEGREES = ("tp", "pp", "cp", "dp")
@@ -32,8 +32,10 @@ def with_gpus_of_nodes(cells: Mapping[str, str], catalogue: Catalogue, assumed: 
     if gpus % nodes or (not is_empty(each) and gpus != nodes * count_of(cells, "gpus_per_node")):
         of_each = "" if is_empty(each) else f" of {each} GPUs"
         raise InputError(f"nodes: {nodes}{of_each}, but there are {gpus} GPUs")
-    if is_empty(each) and gpus != nodes * gpus and gpus == _gpus_of_node(cells, catalogue):
+    if is_empty(each) and nodes > 1 and gpus == _gpus_of_node(cells, catalogue):
         raise InputError(f"nodes: {nodes} with num_gpus {gpus}, of each or in all? gpus_per_node says it")
+    if catalogue.accelerators[_key(cells, catalogue)].cores:  # gpus_per_node would say whether cores are counted
+        return found
     return found | {"gpus_per_node": str(gpus // nodes)}
 
 
@@ -55,8 +57,10 @@ def _product(cells: Mapping[str, str]) -> int:
 
 def _gpus_of_node(cells: Mapping[str, str], catalogue: Catalogue) -> int:
     """Return the GPUs of the catalogue's node with this accelerator, or of the node that a row names."""
-    said = cells.get("gpu", "")
-    if is_empty(said):
-        raise InputError("gpu: not stated")
-    _, node = node_of(catalogue, catalogue.shown_key(accelerator_of(catalogue, said)))
+    _, node = node_of(catalogue, _key(cells, catalogue))
     return round(node.gpus.number) if node else 8
+
+
+def _key(cells: Mapping[str, str], catalogue: Catalogue) -> str:
+    """Return the accelerator of a row as drivers list it."""
+    return catalogue.shown_key(accelerator_of(catalogue, text_of(cells, "gpu")))

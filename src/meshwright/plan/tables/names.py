@@ -111,9 +111,21 @@ _DEVICE = "(?:gpu|device|chip|accelerator|hpu|npu)"
 # names that mean a column where no other one does
 WEAK = frozenset(
     [
-        *("hardware", "platform", "system", "seq", "chips", "devices", "servers", "ffn", "mesh"),
+        *("hardware", "platform", "system", "devicetype", "devicename", "chiptype", "acceleratorname"),
+        *("chips", "devices", "ndevices", "numdevices", "devicecount", "servers", "numservers"),
+        *(
+            "seq",
+            "maxseqlength",
+            "maxlength",
+            "ffn",
+            "mesh",
+            "modelnameorpath",
+            "modelid",
+            "basemodel",
+            "deepspeedstage",
+        ),
         *("gpumemmax", "peakreserved", "memorymaxreserved", "throughputtps"),
-        *("memory", "mem", "memoryusage", "memoryused"),
+        *("memory", "mem", "maxmem", "memoryusage", "memoryused", "usedmemory", "memorypergpu"),
     ]
 )
 RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s", "TGS"

@@ -59,6 +59,13 @@ def node_of(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | Non
     return "", None
 
 
+def is_size_of(accelerator: Accelerator, memory_bytes: float) -> bool:
+    """Return whether this memory is what an accelerator is sold with: 80 GB, or 80 GiB, of an H100 of 80 GB."""
+    sizes = {float(size) for size in re.findall(r"(\d+) ?GB", accelerator.title)}
+    sizes.add(float(-(-accelerator.memory_bytes // 2**30)))
+    return memory_bytes / 1e9 in sizes or memory_bytes / 2**30 in sizes
+
+
 def chip_of(accelerator: str) -> str:
     """Return the part of a key that names the chip, without its memory and form: "rtx-3090" of "rtx-3090-ti"."""
     found = re.match(r"(?:[a-z]+-)*[a-z]*\d\w*", accelerator)

@@ -33,7 +33,16 @@ from .gpu_cells import with_gpus_of_degrees, with_gpus_of_nodes
 from .names import KNOWN, is_open_rate
 from .reading import TableLine, read_table
 from .row_layout import BATCH_SAID, batch_sequences, counted_parts, layout_of, row_facts
-from .row_machine import cores_of, host_of_row, link_rate_of_row, listed_accelerator, network_gbps, node_of, node_size
+from .row_machine import (
+    cores_of,
+    host_of_row,
+    is_size_of,
+    link_rate_of_row,
+    listed_accelerator,
+    network_gbps,
+    node_of,
+    node_size,
+)
 from .row_model import row_architecture
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused", re.IGNORECASE)
@@ -241,6 +250,12 @@ def _row(
     unreadable: list[str] = []
     done = None if run is None else (run.global_batch, run.seq_len, run.gpus)
     measured_s, contradiction = measured_step_s(cells, done, unreadable)
+    held = measured_of(cells, "peak_memory_bytes_per_gpu", unreadable)
+    if run is not None and held is not None and is_size_of(catalogue.accelerators[run.accelerator], held):
+        unreadable.append(
+            f"{cells['peak_memory_bytes_per_gpu']!r} is the memory that a GPU has, and not what a run took"
+        )
+        held = None
     said = next((text for name, text in given.items() if is_open_rate(name)), "") if measured_s is None else ""
     return RunRow(
         id=name,
@@ -248,7 +263,7 @@ def _row(
         run=run,
         reason=reason,
         measured_step_time_s=measured_s,
-        measured_peak_memory_bytes=measured_of(cells, "peak_memory_bytes_per_gpu", unreadable),
+        measured_peak_memory_bytes=held,
         unreadable=tuple(unreadable),
         contradiction=contradiction,
         open_rate=measured_of({"tokens_per_s": said}, "tokens_per_s", unreadable),
