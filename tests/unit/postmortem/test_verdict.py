@@ -82,6 +82,10 @@ def test_every_rule_decides_some_case(tmp_path):
     (tmp_path / "lost").mkdir()
     used.add(judge(tmp_path / "lost", [f"step {step} loss nan" for step in range(9)]).rule)
 
+    (tmp_path / "worker").mkdir()
+    died = ["  pid: 904", "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR"]
+    used.add(judge(tmp_path / "worker", [*died, f"{timed_out(2, 40, place=1)} [repeated 3x across cluster]"]).rule)
+
     assert used == {rule.name for rule in RULES}
 
 
