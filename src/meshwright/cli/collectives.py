@@ -32,7 +32,7 @@ from .amounts import CollectiveName
 from .collectives_nccl import price_like
 from .collectives_trips import round_trips
 from .help_format import Brief, Listing
-from .named_cluster import named_cluster, unjoined_notes, unknown_latencies
+from .named_cluster import listed_network, named_cluster, unjoined_notes, unknown_latencies
 from .prose import say
 from .unproved import note_unproved
 
@@ -396,7 +396,7 @@ def _network(
         for note in unjoined_notes(found):
             say(f"note: {note}", err=True)
         if not found.groups:
-            return network_of(found, ranks, latency_s=latency_s)
+            return network_of(listed_network(found, is_timed=latency_s is not None), ranks, latency_s=latency_s)
         return TopologyNetwork(NodesTopology(found, ranks), latency_s)
     if latency_s is None:
         raise InputError("--alpha: expected a latency such as 5us beside --rate")

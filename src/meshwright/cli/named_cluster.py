@@ -46,6 +46,20 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
     return cluster
 
 
+def listed_network(cluster: Cluster, *, is_timed: bool) -> Cluster:
+    """Return a cluster that lists its links as messages meet them; what is assumed of it is said, unless `is_timed`.
+
+    `is_timed`: an option gives the latency of all messages.
+    """
+    from ..cluster.as_network import as_network
+    from ..hardware import load_catalogue
+
+    found, notes = as_network(cluster, load_catalogue())
+    for note in () if is_timed else notes:
+        say(f"note: {note}", err=True)
+    return found
+
+
 def with_machine_meant(given: Asked, catalogue: "Catalogue") -> Asked:
     """Return the options with the machine that the name of their cluster means, and say what it was."""
     from ..cluster.wire import names_file

@@ -25,7 +25,7 @@ from ..units import (
 )
 from .amounts import PART, CollectiveName
 from .help_format import Brief
-from .named_cluster import named_cluster, unjoined_notes, with_machine_meant
+from .named_cluster import listed_network, named_cluster, unjoined_notes, with_machine_meant
 from .named_model import named_model
 from .options import JobQuestion, SimulateOptions
 from .plan_output import optional
@@ -353,6 +353,7 @@ def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
         raise InputError(f"--routing: {cluster.name} lists its links; messages take the way with the fewest")
     places = cluster.of_kind("gpu") or cluster.of_kind("cpu")
     alpha = None if options.alpha is None else parse_latency(options.alpha)
+    cluster = listed_network(cluster, is_timed=alpha is not None)
     network = network_of(cluster, options.ranks or len(places), latency_s=alpha)
     return PricedNetwork(network), max(1, len(places) // max(1, cluster.num_nodes))
 

@@ -39,3 +39,15 @@ def test_a_sum_of_iperf3_is_of_streams_that_one_thread_may_have_moved():
 
     assert [one.ok for one in (*found, *alone)] == [True, None, False]
     assert "several TCP streams by one thread" in found[1].reason
+
+
+@pytest.mark.parametrize("gap", ["\t", "  ", " | "])
+def test_a_table_of_busbw_alone_is_refused_for_what_it_lacks(gap):
+    rows = [
+        ["size", "type", "redop", "busbw", "algo", "nchannels"],
+        ["33554432", "float", "sum", "120.5", "RING", "32"],
+    ]
+    text = "\n".join(gap.join(row) for row in rows) + "\n"
+
+    with pytest.raises(InputError, match="its heading has busbw and neither time nor algbw"):
+        parse_tables(text, "t")

@@ -54,6 +54,7 @@ _KNOWN = (
     ),
     (r"^write BW: [\d.]+ ?MB/s", "gdrcopy's copies by the CPU", "nvbandwidth for the GPU's own link to its host"),
 )
+_SIZES = {"size", "bytes"}
 _WITH_UNIT = re.compile(r"[(\[][A-Za-zµμ/]{1,10}[)\]]$")
 
 
@@ -75,8 +76,17 @@ def dump_in_place(text: str) -> str:
 
 
 def columns_in_words(text: str) -> str:
-    """Return the columns of a table between | that no reader knows, in words; "" where there is none."""
+    """Return the columns of a table that no reader knows, in words; "" where there is none.
+
+    They stand between |, or are those of nccl-tests without the ones that tell how long a transfer took.
+    """
     for line in text.splitlines():
+        names = [word.strip(" |*`#,;").lower() for word in re.split(r"[\s|,;]+", line)]
+        if _SIZES & {*names} and "busbw" in names and not {*names} & {"time", "algbw"}:
+            return (
+                " (its heading has busbw and neither time nor algbw: how long a transfer took follows from busbw only "
+                "for a named collective of a known number of ranks)"
+            )
         cells = [cell.strip(" \t*`") for cell in line.strip().strip("|").split("|")]
         if len(cells) > 2 and sum(bool(_WITH_UNIT.search(cell)) for cell in cells) > 1:
             shown = ", ".join(cell[:40] for cell in cells[:8])

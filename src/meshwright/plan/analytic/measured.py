@@ -56,6 +56,19 @@ def with_fits_used(
     return c, tuple(fit for fit in (reduce, gather, across) if fit is not None)
 
 
+def unused_words(cluster: Cluster, machine: Machine, used: Sequence[CollectiveFit]) -> tuple[str, ...]:
+    """Return that an all-reduce over nodes changed no price, in words: what is as fast as the links inside a node."""
+    fits = cluster.measured.collectives if cluster.measured else ()
+    large = (fit for fit in fits if fit.backend == BACKEND and fit.max_bytes >= LEAST_BYTES)
+    across = _widest((fit for fit in large if fit.ranks > machine.domain), "all_reduce")
+    if across is None or across in used:
+        return ()
+    return (
+        f"{in_words([across])} as measured on {cluster.name} is as fast as the links inside a node let it be, says "
+        "nothing of the network and changes no price",
+    )
+
+
 def _share_of_others(of_ring: Number, ranks: int, nodes: Number) -> Number:
     """Return how fast the network is by an all-reduce's bus bandwidth over what a ring reaches elsewhere.
 

@@ -28,7 +28,7 @@ from .fits import OVER, MemoryTrust, as_said, fit_verdicts, in_pipelines, memory
 from .fitted_range import origin
 from .held_roles import loss_roles, weight_roles
 from .host import ON_NVME, HostFigures, are_away
-from .measured import in_words, with_fits_used, with_switch
+from .measured import in_words, unused_words, with_fits_used, with_switch
 from .memory import MemoryTerms, least_states, peak_memory
 from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities, Number
@@ -355,6 +355,7 @@ def origins(setting: Setting) -> tuple[str, ...]:
     return (
         *(measured_here(one, names) for one, names in applied(setting)),
         *((f"links as measured on {setting.cluster.name}: {in_words(fits)}",) if fits else ()),
+        *unused_words(setting.cluster, machine_of(setting), fits),
         origin(known, setting.stack, node_group_of(setting.cluster).gpu.model),
         f"stack {setting.stack}: {known.stacks.get(setting.stack, GENERIC).title}{otherwise(setting.traits)}",
         "constants.toml",

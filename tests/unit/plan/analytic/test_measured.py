@@ -141,3 +141,11 @@ def test_a_plan_says_which_measured_collectives_it_takes_and_which_it_leaves_out
     assert any(text.startswith("links as measured") and "16 ranks" in text for text in origins(own))
     assert not any("as measured" in text for text in (*own.assumed, *origins(other)))
     assert any("all_reduce on 16 ranks as measured" in text for text in other.assumed)
+
+
+def test_a_plan_says_that_an_all_reduce_bound_inside_a_node_told_nothing_of_the_network():
+    said = origins(setting(sweep(16, 230e9)))
+    slow = origins(setting(sweep(16, 90e9)))
+
+    assert any("is as fast as the links inside a node let it be, says nothing of the network" in line for line in said)
+    assert not any("says nothing of the network" in line for line in slow)
