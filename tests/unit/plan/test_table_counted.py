@@ -241,3 +241,9 @@ def test_a_further_name_of_a_column_that_is_there_refuses_no_table(tmp_path, mor
     cells = but(CELLS, "seq_len", "model_name", "gpu") | {"Sequence Length": "8192", "Model": "llama3-70b"}
 
     run(tmp_path, cells | {"Accelerator": "H100", "peak memory": "61 GiB", more: "x"})
+
+
+def test_ranks_that_share_states_are_read_inside_an_object_too(tmp_path):
+    found = run(tmp_path, but(FSDP, "sharding") | {"parallel.fsdp": "16", "config.batch_size_per_gpu": "2"})
+
+    assert (found.shard, found.layout.zero, found.global_batch) == (16, 3, 128)

@@ -17,7 +17,7 @@ from .columns import MEASURED, WHOLE, unread
 from .engine_cells import FSDP_SWITCHES, PRICED, ZERO1_SWITCHES, is_read
 from .figures import NO_UNIT, with_plain_numbers
 from .lines import read_lines
-from .names import UNIT, column_of, in_company, is_column, is_derived, is_weak, letters, unit_of
+from .names import UNIT, column_of, in_company, is_column, is_derived, is_weak, leaf_of, letters, unit_of
 
 # What is no switch in such a column: the ranks that share states. Megatron-Bridge's pages have both: FSDP = 1 "use
 # FSDP", and in the archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/
@@ -177,7 +177,7 @@ def _with_switch(
     such, and none is 1. 1 alone, or beside such numbers, could be either; 0 beside numbers of ZeRO1 is none or all.
     """
     for names, words in ((FSDP_SWITCHES, FSDP_WORDS), (ZERO1_SWITCHES, ZERO1_WORDS)):
-        place = next((n for n, name in enumerate(said) if letters(name) in names), None)
+        place = next((n for n, name in enumerate(said) if letters(leaf_of(name)) in names), None)
         if place is not None and "zero_stage_fsdp" not in (name for name, _ in columns):
             return _switched(columns, rows, place, words)
     return columns, rows
