@@ -142,7 +142,7 @@ def test_zero_1_of_groups_shares_states_among_their_ranks_alone(tmp_path):
     groups, whole = run(tmp_path, ZERO1 | {"Zero1": "8"}), run(tmp_path, ZERO1 | {"zero": "1"})
 
     assert (groups.layout.zero, groups.shard, whole.shard) == (1, 8, 32)
-    assert "ZeRO 1 among 8 ranks each: what is sent is priced as among all 32" in groups.assumed
+    assert "groups of 8 ranks for ZeRO 1: what is sent is priced as among all 32" in groups.assumed
     assert run(tmp_path, ZERO1 | {"zero": "1", "replicas": "4"}).shard == 8
     (of_groups,) = predict(rows(tmp_path, table(ZERO1 | {"Zero1": "8"})), CATALOGUE, KNOWN)
     (of_all,) = predict(rows(tmp_path, table(ZERO1 | {"zero": "1"})), CATALOGUE, KNOWN)
@@ -247,3 +247,11 @@ def test_ranks_that_share_states_are_read_inside_an_object_too(tmp_path):
     found = run(tmp_path, but(FSDP, "sharding") | {"parallel.fsdp": "16", "config.batch_size_per_gpu": "2"})
 
     assert (found.shard, found.layout.zero, found.global_batch) == (16, 3, 128)
+
+
+def test_groups_that_a_row_states_leave_no_doubt_of_its_sharding(tmp_path):
+    cells = but(ZERO1, "micro_batch", "num_gpus") | {"recompute": "none", "Zero1": "8", "micro_batch": "8"}
+    few, many = (rows(tmp_path, table(cells | {"num_gpus": gpus})) for gpus in ("8", "1024"))
+
+    (fit,), (fits,) = predict(few, CATALOGUE, KNOWN), predict(many, CATALOGUE, KNOWN)
+    assert fit.fits == fits.fits == "does not fit"

@@ -261,5 +261,5 @@ def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int,
             )
         found = found[0], ranks // copies
     if found[0] == 1 and found[1] < ranks:
-        assumed.append(f"ZeRO 1 among {found[1]} ranks each: what is sent is priced as among all {ranks}")
+        assumed.append(f"groups of {found[1]} ranks for ZeRO 1: what is sent is priced as among all {ranks}")
     return found
