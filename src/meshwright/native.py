@@ -75,7 +75,14 @@ def cache_folders() -> Iterator[Path]:
         try:
             yield _own_folder(place())
         except (OSError, RuntimeError) as error:  # Path.home() has no other error for a user without a home
-            warn_on_first(f"a cache folder is passed over: {error}")
+            warn_on_first(f"a cache folder is passed over: {_plain(error)}")
+
+
+def _plain(error: OSError | RuntimeError) -> str:
+    """Return which file an error is about and what it says, without its number."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _user_cache() -> Path:

@@ -104,6 +104,15 @@ def test_a_folder_that_others_can_write_is_passed_over_with_one_line(tmp_path, m
     assert line.endswith(f"{tmp_path / 'meshwright'} can be written by others")
 
 
+def test_a_folder_that_cannot_be_made_is_named_with_the_reason(monkeypatch, warnings_of_folders):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nonexistent")
+
+    cache_folder()
+    (line,) = warnings_of_folders()
+    assert line.endswith(": /proc/nonexistent: No such file or directory")
+    assert "Errno" not in line
+
+
 def no_passwd_entry():
     raise RuntimeError("Could not determine home directory.")
 
