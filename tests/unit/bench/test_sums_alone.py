@@ -51,3 +51,16 @@ def test_a_table_of_busbw_alone_is_refused_for_what_it_lacks(gap):
 
     with pytest.raises(InputError, match="its heading has busbw and neither time nor algbw"):
         parse_tables(text, "t")
+
+
+@pytest.mark.parametrize("heading", ["ms/call", "ms per iteration", "time (ms)"])
+def test_megabytes_of_a_table_are_those_that_its_times_and_rates_agree_on(heading):
+    def table(algbw):
+        return f"| payload | {heading} | algbw | busbw |\n|---|---|---|---|\n| 40.0 MB | 8.000 | {algbw} | {algbw * 1.5} |\n"
+
+    sizes = [parse_tables("all_reduce on 4 ranks\n" + table(algbw), "t")[0].rows[0] for algbw in (5.0, 5.24)]
+
+    assert [row.bytes for row in sizes] == [40_000_000, 40 * 2**20]
+    assert [row.time_s for row in sizes] == [0.008, 0.008]
+    with pytest.raises(InputError, match="is not the size"):
+        parse_tables(table(6.0), "t")

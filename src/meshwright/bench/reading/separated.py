@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ _SOME_RATE = re.compile(r"(?P<whose>.*?)\s*\b(?:BW|bandwidth|throughput)\b\s*[(\
 _AS_STATED = 0.1  # share by which a rate may differ from size over time: GB or GiB, rounding
 _RULE = re.compile(r"^\s*\+[-=+]{3,}\+\s*$")  # as tables of Python draw it
 _SUMMARY = re.compile(r"(?:avg|average|mean|median|max|maximum|min|peak|total)\b", re.I)
+_EACH = re.compile(r"(us|µs|μs|usec|ms|s) ?(?:/|per) ?(?:call|iter(?:ation)?|op|step|run)", re.I)
 _TIMES = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
 _SIZES = {"b": 1, "bytes": 1, "kb": 1024, "kib": 1024, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
 
@@ -233,6 +235,8 @@ def _heading(cell: str) -> tuple[str, str]:
     """Return what a column of a header holds, "" for what is of no use, and its unit."""
     if part := next((kind for kind, pattern in _PARTS.items() if pattern.match(cell)), ""):
         return part, ""
+    if each := _EACH.fullmatch(cell.strip()):
+        return "time", each[1]
     match = _CELL.match(cell)
     if match is None and (_SPREAD.search(cell) or (match := _OF_ONE.match(cell)) is None):
         return "", ""
@@ -263,8 +267,13 @@ def _markdown_row(
         raise InputError(f"{at}: expected a size in bytes, and a time in us or an algbw in GB/s") from None
     if not 0 < time_s < 1e6:
         raise InputError(f"{at}: expected a time above 0")
-    said = size / time_s / 1e9
-    if algbw and size and abs(float(algbw) - said) > 0.01 * said + 0.006:
+    if (
+        algbw
+        and not _agree(size, time_s, algbw)
+        and _agree(decimal := _size(*values["size"], step=1000), time_s, algbw)
+    ):
+        size = decimal  # "MB" is 1e6 bytes where nothing else fits
+    if algbw and size and not _agree(size, time_s, algbw):
         raise InputError(f"{at}: algbw {algbw} GB/s x time is not the size {size} B")
     wrong = values.get("wrong", ("", ""))[0]
     kind, count, redop, root = _elements(values, size)
@@ -272,6 +281,12 @@ def _markdown_row(
         line=line, lead="", bytes=size, count=count, type=kind, redop=redop, root=root,
         time_s=time_s, algbw=algbw, busbw=busbw, wrong=int(wrong) if wrong.isdecimal() else None, in_place_checked=None,
     )  # fmt: skip
+
+
+def _agree(size: int, time_s: float, algbw: str) -> bool:
+    """Return whether GB/s are a size over a time, but for rounding."""
+    said = size / time_s / 1e9
+    return abs(float(algbw) - said) <= 0.01 * said + 0.006
 
 
 def _elements(values: Mapping[str, tuple[str, str]], size: int) -> tuple[str, int, str, int | None]:
@@ -294,7 +309,8 @@ def _rate(text: str, unit: str) -> str | None:
     return words if scale == 1.0 else f"{float(words) * scale:.{len(words.partition('.')[2]) + 1}f}"
 
 
-def _size(text: str, unit: str) -> int:
+def _size(text: str, unit: str, step: int = 1024) -> int:
+    """Return the bytes of a cell; of kB, MB and GB one is `step` of the one below."""
     match = re.fullmatch(r"([\d,]+(?:\.\d+)?)\s*([A-Za-z]*)", text)
     if match is None:
         raise ValueError(text)
@@ -302,6 +318,8 @@ def _size(text: str, unit: str) -> int:
     scale = _SIZES.get(word, _SIZES.get(f"{word}b"))
     if scale is None:
         raise ValueError(text)
+    if "i" not in word and scale > 1:
+        scale = step ** round(math.log(scale, 1024))
     return round(float(match[1].replace(",", "")) * scale)
 
 
