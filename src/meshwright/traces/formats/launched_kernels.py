@@ -28,6 +28,10 @@ class Linked:
 
     def __init__(self, records: Sequence[HostRecord], operators: Sequence[Spans]) -> None:
         self.by_external = {record.external: record for record in records if record.external >= 0}
+        self._externals = np.array(sorted(self.by_external), dtype=np.int64)
+        ordered = [self.by_external[external] for external in self._externals.tolist()]
+        self._begins_us = np.array([record.start for record in ordered]) - _APART_US
+        self._ends_us = np.array([record.end for record in ordered]) + _APART_US
         self._by_thread: dict[int, list[HostRecord]] = {}
         for record in sorted(records, key=lambda found: found.start):
             self._by_thread.setdefault(record.thread, []).append(record)
@@ -39,9 +43,9 @@ class Linked:
         """Return what is recorded of one device event, the most telling first."""
         found = []
         direct = self.by_external.get(int(launched.externals[place]))
-        if direct is not None and self._of_external(launched, np.array([place]))[0]:
-            found.append(direct)
         thread, time = int(launched.threads[place]), float(launched.times_us[place])
+        if direct is not None and (thread < 0 or direct.start - _APART_US <= time <= direct.end + _APART_US):
+            found.append(direct)
         around = self._by_thread.get(thread, [])
         at = bisect.bisect_right(self._starts.get(thread, []), time)
         found += [record for record in reversed(around[max(0, at - 4) : at]) if record.end >= time]
@@ -51,7 +55,7 @@ class Linked:
         """Return which of the candidates the host launched for a communication."""
         if not self._by_thread:
             return np.zeros_like(candidates)
-        linked = candidates & np.isin(launched.externals, list(self.by_external) or [-2])
+        linked = candidates & np.isin(launched.externals, self._externals)
         places = np.flatnonzero(linked)
         linked[places] = self._of_external(launched, places)
         unlinked = candidates & (launched.externals < 0)
@@ -66,11 +70,9 @@ class Linked:
 
         An operator's id is that of what was launched in it; one that is given twice is that of another one.
         """
-        records = [self.by_external[int(external)] for external in launched.externals[places]]
-        begins = np.array([record.start for record in records]) - _APART_US
-        ends = np.array([record.end for record in records]) + _APART_US
-        times = launched.times_us[places]
-        found: npt.NDArray[np.bool_] = (launched.threads[places] < 0) | ((times >= begins) & (times <= ends))
+        at, times = self._externals.searchsorted(launched.externals[places]), launched.times_us[places]
+        is_inside = (times >= self._begins_us[at]) & (times <= self._ends_us[at])
+        found: npt.NDArray[np.bool_] = (launched.threads[places] < 0) | is_inside
         return found
 
     def _inside(self, records: Sequence[HostRecord], thread: int, times: Times) -> npt.NDArray[np.bool_]:
