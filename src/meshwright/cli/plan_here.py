@@ -59,6 +59,7 @@ def plan_here(given: PlanOptions, console: "Console") -> int:
         precision=given.precision,
         layout=given.layout,
         ranks=given.gpus,
+        where=f"--cluster {given.cluster or HERE}",
     )
     plan = prepare(job, None, ranks=given.gpus, say=lambda text: say(text, err=True)).plan
     if given.graph is not None:

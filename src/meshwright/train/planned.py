@@ -62,25 +62,32 @@ def planned_job(path: Path, overrides: dict[str, Any], *, replan: bool = False) 
 
 
 def job_here(
-    model: Architecture, *, global_batch: int, seq_len: int, precision: str, layout: str | None, ranks: int | None
+    model: Architecture,
+    *,
+    global_batch: int,
+    seq_len: int,
+    precision: str,
+    layout: str | None,
+    ranks: int | None,
+    where: str = "--cluster this",
 ) -> JobConfig:
     """Return the job that trains a model on this machine; the data and all else are the defaults of a job.
 
     `precision` is as `plan --precision` names it; without `layout` and `ranks` the planner chooses. Raises InputError
-    for what `train` cannot do.
+    for what `train` cannot do; `where` is how this machine was asked for.
     """
     if precision not in PRECISIONS:
         raise InputError(f"--precision {precision}: train runs bf16 (float32 on CPUs), fp8 and fp32")
     return with_overrides(
         JobConfig(),
         {
-            "model": _decoder(model, seq_len, "--cluster this"),
+            "model": _decoder(model, seq_len, where),
             "data": {"seq_len": seq_len},
             "train": {"global_batch": global_batch, "precision": PRECISIONS[precision]},
             "launch": {"layout": layout or "", "ranks": ranks or 0},
         },
         {},
-        where="--cluster this",
+        where=where,
     )
 
 

@@ -485,6 +485,16 @@ def test_a_machine_without_gpus_is_refused_with_what_it_has(capsys, tmp_path):
     )
 
 
+def test_what_cannot_be_trained_on_this_machine_is_said_of_the_file_that_stands_for_it(capsys, tmp_path):
+    path = tmp_path / "here.json"
+    devices = (Device(id="CPU0", kind="cpu", node="here"),)
+    write_struct(path, Cluster(name="here", hosts=(discover_host(),), devices=devices))
+
+    for named in ("this", str(path)):
+        assert run_command(["plan", "--model", "gpt2", "--global-batch", "32", "--cluster", named]) == 2
+        assert capsys.readouterr().err.startswith(f"meshwright: --cluster {named}: gpt2: expected a decoder like Llama")
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_file_of_this_machine_without_gpus_is_measured_and_one_of_another_is_not(known, tmp_path):
     path, host = tmp_path / "here.json", discover_host()
