@@ -25,7 +25,8 @@ from meshwright.plan.analytic.held_roles import is_said, loss_roles, weight_role
 from meshwright.plan.analytic.memory import peak_memory
 from meshwright.plan.analytic.price import PRODUCT_BYTES
 from meshwright.plan.analytic.quantities import Machine, ModelQuantities
-from meshwright.plan.tables.runs import accelerator_of, read_rows
+from meshwright.plan.tables.row_machine import accelerator_of
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import Unpriced, known_models, predict
 from meshwright.workload.adapters import trained_share
 from meshwright.workload.architecture import Architecture
