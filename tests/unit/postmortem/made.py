@@ -93,11 +93,12 @@ def joined(rank, ranks, bus="44000", host="node-a", pid=None):
     )
 
 
-def called(rank, count, operation="AllReduce", numel=5):
+def called(rank, count, operation="AllReduce", numel=5, datatype=7):
     """NCCL's line of one call, with NCCL_DEBUG_SUBSYS=COLL; the count is hexadecimal."""
     return (
         f"host-a:{45006 + rank}:{45006 + rank} [{rank}] NCCL INFO {operation}: opCount {count} sendbuff 0x7f5dd32b2100"
-        f" recvbuff 0x7f5dd32b2100 count {numel} datatype 7 op 0 root 0 comm 0x55bef0{rank}01370 [nranks=4] stream 0x55"
+        f" recvbuff 0x7f5dd32b2100 count {numel} datatype {datatype} op 0 root 0"
+        f" comm 0x55bef0{rank}01370 [nranks=4] stream 0x55"
     )
 
 

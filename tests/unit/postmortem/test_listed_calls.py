@@ -156,3 +156,14 @@ def test_a_test_of_nccl_hangs_on_all_ranks_where_somebody_says_that_its_table_di
     verdict = judge(tmp_path, lines)
 
     assert (verdict.kind, verdict.blamed, verdict.unknown) == expected, str(verdict)
+
+
+def test_types_of_elements_have_names_where_nccl_prints_their_numbers(tmp_path):
+    lines = [
+        called(rank, 1, "AllGather" if rank == 2 else "AllReduce", datatype=2 + 5 * (rank != 2)) for rank in range(4)
+    ]
+
+    verdict = judge(tmp_path, lines)
+
+    assert "all_gather of 5 elements of Int" in verdict.because
+    assert "all_reduce of 5 elements of Float" in verdict.because

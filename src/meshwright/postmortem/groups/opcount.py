@@ -17,6 +17,9 @@ from ..nouns.world import identities_of, may_be_same_host
 from ..positions.agreement import disagreement
 from ..positions.waits import judged
 
+# numbers of nccl.h, under the names of torch's records
+TYPES = ("Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16", "Float8_e4m3fn")
+
 
 def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | None:
     """Return who is behind or calls something else by NCCL's opCount, where all ranks of a communicator are here.
@@ -57,7 +60,7 @@ def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | N
                 seq=call.seq,
                 operation=call.operation,
                 numel_in=call.count,
-                types=(str(call.datatype),),
+                types=(TYPES[call.datatype] if call.datatype < len(TYPES) else f"type {call.datatype}",),
                 where=call.where,
             ),
         )

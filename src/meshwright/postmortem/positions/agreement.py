@@ -165,7 +165,7 @@ def _skipped(group: Group, seq: int, blamed: Sequence[int]) -> str:
 
 def _full(call: Call) -> str:
     size = "" if call.numel_in is None else f" of {call.numel_in} elements"
-    types = f" {'/'.join(call.types)}" if call.types else ""
+    types = f" of {'/'.join(call.types)}" if call.types else ""
     return f"{call.operation}{size}{types}{f' ({call.frame})' if call.frame else ''}"
 
 
