@@ -175,6 +175,11 @@ def shortened(ranks: Sequence[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """Print "rank 3" of one rank, "ranks 3-5, 8" of several."""
+    return f"rank{'s' * (len(ranks) > 1)} {shortened(ranks)}"
+
+
 def _short(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from ..units import shortened
+from ..units import ranks_in_words
 from .case import Case, verdict_in_call
 from .nouns.facts import of
 from .nouns.paces import LostNumbers
@@ -18,7 +18,7 @@ def lost_numbers(case: Case) -> Verdict | None:
     first = min(lost, key=lambda one: (one.where.order, one.first.line))
     ranks = tuple(sorted({one.rank for one in lost if one.rank is not None}))
     ranks = ranks if set(ranks) < ranks_seen(case.facts) and len(ranks) == len(lost) else ()
-    on = f" on rank{'s' * (len(ranks) > 1)} {shortened(ranks)}" if ranks else ""
+    on = f" on {ranks_in_words(ranks)}" if ranks else ""
     because = f"{_told(first)}{on}, in {first.lines} lines of steps, to the end of the log"
     lines = tuple(line for one in lost for line in (*one.last_good, one.first, one.where))
     return verdict_in_call("not_finite", because, position=None, lines=lines, ranks=ranks, missing=())

@@ -1,6 +1,6 @@
 """The rule of a process that ended before any time-out, of which no line tells the rank."""
 
-from ..units import shortened
+from ..units import ranks_in_words
 from .case import Case, verdict_in_call
 from .nouns.facts import Failure, Timeout, of
 from .nouns.verdict import Verdict
@@ -29,6 +29,6 @@ def lost_worker(case: Case) -> Verdict | None:
         f"the kernel log of {fault.host or 'its host'}: was it killed for memory?",
     )
     call = f"{position.operation or 'a call'}{f' #{position.seq}' if position.seq is not None else ''}"
-    waiting = f"rank{'s' * (len(position.waiting) > 1)} {shortened(position.waiting)}"
+    waiting = ranks_in_words(position.waiting)
     because = f"{fault.what} ({who}), before {waiting if position.waiting else 'others'} timed out in {call}"
     return verdict_in_call("killed", because, position=position, lines=(fault.where,), unknown=True, missing=missing)

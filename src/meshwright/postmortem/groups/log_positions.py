@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from ...units import shortened
+from ...units import ranks_in_words, shortened
 from ..libraries.inits import by_inits, by_joins
 from ..nouns.calls import Group
 from ..nouns.facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
@@ -123,7 +123,7 @@ def _in_timed_out_call(found: HangPosition, facts: list[Fact]) -> HangPosition:
     group = next(one for one in groups_of(facts) if any(seqs & part.calls.keys() for part in one.ranks.values()))
     ranks = tuple(sorted({fact.rank for fact in timeouts if fact.rank is not None}))
     first = timeouts[0]
-    told = f"rank{'s' * (len(ranks) > 1)} {shortened(ranks)} timed out in {first.operation or 'call'} #{first.seq}"
+    told = f"{ranks_in_words(ranks)} timed out in {first.operation or 'call'} #{first.seq}"
     lacks = f"the logs or flight records of the other ranks of group {group.name}"
     return replace(
         found,
@@ -202,7 +202,7 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     behind = tuple(rank for rank in found.blamed if rank in spoken)
     if not behind:
         return replace(found, blamed=(), certain=False, silent=True, why=why, missing=lines)
-    told = f"rank{'s' * (len(behind) > 1)} {shortened(behind)} stands in an earlier call, which others have ended"
+    told = f"{ranks_in_words(behind)} stands in an earlier call, which others have ended"
     return replace(
         found, blamed=behind, why=f"{told}; of ranks whose log is not here some may be behind too", missing=lines
     )
@@ -246,7 +246,7 @@ def _with_broken_links(found: HangPosition, facts: list[Fact]) -> HangPosition:
     ranks = sorted({fact.rank for fact in broken_in_calls(facts) if fact.rank is not None and fact.seq == found.seq})
     if not ranks:
         return found
-    told = f"rank{'s' * (len(ranks) > 1)} {shortened(tuple(ranks))}"
+    told = ranks_in_words(tuple(ranks))
     return replace(found, kind="network", why=f"{found.why}: {told} lost a peer in it, and no process had ended")
 
 
@@ -261,7 +261,7 @@ def _elsewhere(group: Group | None, found: HangPosition) -> str:
     for rank, part in group.ranks.items() if group else ():
         if (opened := part.open()) and opened[0].seq != found.seq:
             ranks.setdefault(str(opened[0]), []).append(rank)
-    told = [f"rank{'s' * (len(own) > 1)} {shortened(own)} in {call}" for call, own in ranks.items()]
+    told = [f"{ranks_in_words(own)} in {call}" for call, own in ranks.items()]
     return f" ({'; '.join(told[:4])})" if told else ""
 
 

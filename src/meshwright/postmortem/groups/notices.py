@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from ...units import counted, shortened
+from ...units import counted, ranks_in_words, shortened
 from ..nouns.facts import (
     Absentees,
     Arrived,
@@ -391,7 +391,7 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
         why += f"; of {world or 'all'} ranks {min(blamed)} alone does not say that it joins or begins"
         waiting |= joined
     elif blamed == silent and gloo and not waits:
-        why += f"; rank{'s' * (len(silent) > 1)} {shortened(sorted(silent))} alone printed no time-out"
+        why += f"; {ranks_in_words(sorted(silent))} alone printed no time-out"
     kept = {one.host: one for one in of(facts, NotStarted)}
     why += "".join(f"; {one.what}, {one.by} says" for one in list(kept.values())[:_FEW_CALLS])
     addresses = sorted({fact.to for fact in waits})

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ...units import shortened
+from ...units import ranks_in_words
 from ..nouns.calls import Call, Group, RankGroup
 from ..nouns.facts import CommunicatorCall, Fact, Failure, Heartbeat, StoreWait, of
 from ..nouns.identities import Began, RankIdentity
@@ -165,16 +165,12 @@ def _made_none(
             group=GroupName(name),
             operation=call.operation,
             seq=call.seq,
-            why=f"by NCCL's opCount {_who(idle)} joined and made no call, the others came to {call.operation}"
+            why=f"by NCCL's opCount {ranks_in_words(idle)} joined and made no call, the others came to {call.operation}"
             f" #{call.seq}",
             silent=True,
             evidence=(*(joined[name][rank] for rank in idle), *(last.where for last in lasts.values()), *waited),
         )
     return None
-
-
-def _who(ranks: tuple[int, ...]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {shortened(ranks)}"
 
 
 def _not_all_here(
@@ -199,10 +195,10 @@ def _not_all_here(
         operation=call.operation,
         seq=call.seq,
         why=f"by NCCL's opCount the ranks whose lines are here came to {call.operation} #{call.seq}; there is none"
-        f" of {_who(others)}",
+        f" of {ranks_in_words(others)}",
         certain=False,
         evidence=(*(last.where for last in lasts.values()), *remarks),
-        missing=(f"the calls of {_who(others)} (NCCL_DEBUG_SUBSYS=COLL), or their stacks (`py-spy dump`)",),
+        missing=(f"the calls of {ranks_in_words(others)} (NCCL_DEBUG_SUBSYS=COLL), or their stacks (`py-spy dump`)",),
     )
 
 
@@ -275,7 +271,7 @@ def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None, *, m
             seq=front,
             why=f"by NCCL's opCount rank {late[0]} came to {lasts[late[0]]}, the others to {front}",
             evidence=tuple(ranks[rank][lasts[rank]].where for rank in ranks),
-            missing=(f"the log of {_who(others)}, which may be behind too",) if others else (),
+            missing=(f"the log of {ranks_in_words(others)}, which may be behind too",) if others else (),
         )
     return None
 

@@ -1,6 +1,6 @@
 """Time-outs of unlike calls that have no number: torch before 2.0 does not number the calls of a group."""
 
-from ...units import shortened
+from ...units import ranks_in_words
 from ..nouns.facts import Fact, StoreWait, Timeout, of
 from ..nouns.position import HangPosition
 
@@ -19,7 +19,7 @@ def by_unnumbered(facts: list[Fact]) -> HangPosition | None:
         ranks.setdefault(fact.operation, []).append(rank)
     if len(ranks) < 2:
         return None
-    told = [f"rank{'s' * (len(own) > 1)} {shortened(own)} in {name}" for name, own in ranks.items()]
+    told = [f"{ranks_in_words(own)} in {name}" for name, own in ranks.items()]
     return HangPosition(
         kind="desync",
         waiting=tuple(sorted(waits)),

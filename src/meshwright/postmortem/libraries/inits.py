@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection
 
-from ...units import shortened
+from ...units import ranks_in_words, shortened
 from ..nouns.facts import Fact, Failure, GroupJoin, Heartbeat, Shortened, StackTrace, StoreWait, of
 from ..nouns.identities import Began, RankIdentity
 from ..nouns.launch_counts import Remark
@@ -34,12 +34,14 @@ def by_inits(facts: list[Fact]) -> HangPosition | None:
         kind="absent",
         blamed=silent if certain else (),
         waiting=tuple(sorted(ranks)),
-        why=f"{_who(silent)} did not begin NCCL's communicator {name} of {len(ranks) + len(silent)} ranks, which the"
-        " others wait to make",
+        why=f"{ranks_in_words(silent)} did not begin NCCL's communicator {name} of {len(ranks) + len(silent)} ranks,"
+        " which the others wait to make",
         certain=certain,
         silent=certain,
         evidence=(*(one.where for _, one in sorted(ranks.items())), *waited, *interrupted),
-        missing=() if certain else (f"what {_who(silent)} did meanwhile: logs, and `py-spy dump` while it hangs",),
+        missing=()
+        if certain
+        else (f"what {ranks_in_words(silent)} did meanwhile: logs, and `py-spy dump` while it hangs",),
     )
 
 
@@ -49,7 +51,7 @@ def not_begun_yet(facts: list[Fact]) -> tuple[str, ...]:
         return ()
     name, ranks, silent = found
     told = f"{len(ranks)} of {len(ranks) + len(silent)} ranks began NCCL's communicator {name} and none has made it"
-    return (f"whether {_who(silent)} begins it later: {told}, to the end of the log",)
+    return (f"whether {ranks_in_words(silent)} begins it later: {told}, to the end of the log",)
 
 
 def _unmade(facts: list[Fact]) -> tuple[str, dict[int, RankIdentity], tuple[int, ...]] | None:
@@ -72,10 +74,6 @@ def _unmade(facts: list[Fact]) -> tuple[str, dict[int, RankIdentity], tuple[int,
 def _is_later(made: RankIdentity, begun: Collection[RankIdentity]) -> bool:
     """Whether a rank made another communicator after it had begun this one: lines of its making are lost."""
     return any(made.rank == one.rank and one.where.before(made.where) for one in begun)
-
-
-def _who(ranks: tuple[int, ...]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {shortened(ranks)}"
 
 
 def by_joins(facts: list[Fact]) -> HangPosition | None:

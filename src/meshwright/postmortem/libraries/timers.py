@@ -6,7 +6,7 @@ from statistics import median
 
 import msgspec
 
-from ...units import shortened
+from ...units import ranks_in_words
 from ..nouns.facts import SlowRank
 from ..nouns.paces import DataLate
 from ..text.lines import LogMessage
@@ -66,7 +66,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank | DataLate]:
     work_ms = last.work_ms()
     others = [rank for rank in work_ms if rank not in slow]
     what = (
-        f"the own work of rank{'s' * (len(slow) > 1)} {shortened(slow)} takes {median(work_ms[r] for r in slow):.0f} ms"
+        f"the own work of {ranks_in_words(slow)} takes {median(work_ms[r] for r in slow):.0f} ms"
         f" a step, that of the others {median(work_ms[r] for r in others):.0f} ms; they wait"
         f" {median(map(last.wait_ms, others)):.0f} ms in the syncs of gradients, it"
         f" {median(map(last.wait_ms, slow)):.0f} ms"

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from ...units import shortened
+from ...units import ranks_in_words, shortened
 from .evidence import Evidence, most_telling
 
 Kind = Literal[
@@ -109,7 +109,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         if call:
             lines.append(f"in: {call}{f' of group {self.group}' if self.group else ''}")
         if self.waiting:
-            lines.append(f"waiting: rank{'s' * (len(self.waiting) > 1)} {shortened(self.waiting)}")
+            lines.append(f"waiting: {ranks_in_words(self.waiting)}")
         shown = most_telling(self.evidence, self.blamed, MOST_PRINTED)
         lines += [f"  {line.place}: {line.text}" for line in shown]
         if len(shown) < len(self.evidence):

@@ -6,7 +6,7 @@ order, though, and each makes them again and again: who left a call out, or make
 
 from collections.abc import Mapping, Sequence
 
-from ...units import shortened
+from ...units import ranks_in_words, shortened
 from ..nouns.calls import Call, Group
 from ..nouns.position import HangPosition, Wait
 from ..nouns.where import GroupName
@@ -69,7 +69,7 @@ def _without(
     if any(group.ranks[rank].came_to(held.call.seq) is not False for rank in lacking):
         return None
     lines = [wait.call.where for wait in inside[group.name] if wait.call.seq == held.call.seq]
-    left = f"rank{'s' * (len(lacking) > 1)} {shortened(lacking)}"
+    left = ranks_in_words(lacking)
     why = (
         f"{left} left {held.call} of {group.name} out and came to {meeting} of {other.name} without it; ranks"
         f" {shortened(tuple(sorted(usual)))} came there after theirs"

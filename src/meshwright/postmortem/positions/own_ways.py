@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from ...units import shortened
+from ...units import ranks_in_words
 from ..nouns.facts import StackTrace
 from ..nouns.position import HangPosition
 from ..nouns.world import A_HOST
@@ -34,7 +34,7 @@ def by_own_way(stacks: Sequence[StackTrace]) -> HangPosition | None:
     if not few or 2 * len(few) >= len(last) or not all(_is_wrapped(last[rank]) for rank in few):
         return None
     own, other = stands[few[0]], stands[many[0]]
-    who = f"rank{'s' * (len(few) > 1)} {shortened(few)} alone"
+    who = f"{ranks_in_words(few)} alone"
     why = f"{who} in {inside[few[0]]} ({own.line}), whose forward waits for all ranks; the others in none of it, in"
     is_first = 0 in few and all(rank % A_HOST == 0 for rank in few)
     return HangPosition(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...units import shortened
+from ...units import ranks_in_words, shortened
 from ..nouns.calls import Call, Group, RankGroup
 from ..nouns.names import MEETINGS, ROOTED
 from ..nouns.position import MOST_SILENT, HangPosition, Wait, minority
@@ -273,8 +273,9 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
         return _stuck(list(waits), excused)
     first = min(circle, key=lambda wait: wait.call.created_ns)
     told = dict.fromkeys(
-        f"rank {wait.rank} waits for rank{'s' * (len(wait.on) > 1)} {shortened(tuple(wait.on))}"
-        f" in {wait.call} of {wait.group}".removesuffix(" of ")
+        f"rank {wait.rank} waits for {ranks_in_words(tuple(wait.on))} in {wait.call} of {wait.group}".removesuffix(
+            " of "
+        )
         for wait in _around(circle)
     )
     return HangPosition(

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from ...units import shortened
+from ...units import ranks_in_words, shortened
 from ..nouns.facts import Fact, Failure, Versions, VersionSeen, of
 from ..nouns.identities import Spoke
 from ..nouns.names import UNLIKE_BOOTSTRAPS
@@ -50,7 +50,7 @@ def _with_versions(facts: list[Fact]) -> list[Fact]:
         whose.setdefault(version, []).append(rank)
     if len({one.version for one in seen}) < 2:
         return facts
-    who = [f"{_readable(v)} on rank{'s' * (len(r) > 1)} {shortened(r)}" for v, r in sorted(whose.items())]
+    who = [f"{_readable(v)} on {ranks_in_words(r)}" for v, r in sorted(whose.items())]
     who = who if len(who) > 1 else [_readable(version) for version in sorted({one.version for one in seen})]
     what = f"{_UNLIKE} ({', '.join(who)}): {_NEEDED}"
     lines = {one.version: one.where for one in reversed(seen)}

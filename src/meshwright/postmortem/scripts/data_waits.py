@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from ...units import shortened
+from ...units import ranks_in_words
 from ..nouns.facts import Fact, of
 from ..nouns.paces import DataLate, DataShare
 from ..nouns.position import HangPosition
@@ -80,7 +80,7 @@ def _late(reports: Sequence[Report]) -> Iterator[DataLate]:
     where = last.lines[ranks[0]].where
     steps = f"{len(found)} step{'s' * (len(found) > 1)} or table{'s' * (len(found) > 1)}"
     if count >= _MOSTLY * len(found):
-        what = f"rank{'s' * (len(ranks) > 1)} {shortened(ranks)} wait for data in {steps}, and the others for them"
+        what = f"{ranks_in_words(ranks)} wait for data in {steps}, and the others for them"
         yield DataLate(ranks=ranks, what=what, where=where.by(ranks[0]))
     else:
         yield DataLate(ranks=(), what=f"in {steps} a few ranks wait for data, not the same ones each time", where=where)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from ...units import format_time, shortened
+from ...units import format_time, ranks_in_words
 from ..libraries.stragglers import FEW
 from ..libraries.timers import LONGER, MAINLY, SHARE, TITLE
 from ..nouns.facts import SlowRank, StepTimes
@@ -135,7 +135,7 @@ def _slow(reports: Sequence[Report]) -> Iterator[SlowRank | DataLate]:
     typical = [median(times[r] for r in ranks) for times in (work, waits) for ranks in (slow, others)]
     own, usual, waited, long = map(format_time if has_units(last) else "{:.4g}".format, typical)
     what = (
-        f"the own work of rank{'s' * (len(slow) > 1)} {shortened(slow)} takes {own}, that of the others {usual}; they"
+        f"the own work of {ranks_in_words(slow)} takes {own}, that of the others {usual}; they"
         f" wait {long} in {where}, it {waited}"
     )
     data = {rank: sum(value for name, value in last.times[rank].items() if _DATA.search(name)) for rank in work}

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from ...units import shortened
+from ...units import ranks_in_words, shortened
 from ..nouns.facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
 from ..nouns.identities import AgentEnded, AgentRanks, NodeGone, Placed, Torchrun
 from ..nouns.names import NO_LONGER_HEARD
@@ -198,7 +198,7 @@ def _by_coordinator(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where
     if not lost or notices.keys() != lost:
         return None
     ranks = tuple(sorted(lost))
-    what = f"the cloud took back the machine of rank{'s' * (len(ranks) > 1)} {shortened(ranks)} (preemption)"
+    what = f"the cloud took back the machine of {ranks_in_words(ranks)} (preemption)"
     return ranks, what, list(notices.values())
 
 
