@@ -3,7 +3,7 @@
 - commands: `train`, `plan` (with `plan_ways`, `plan_here`, `plan_target`, `plan_envelope`, `plan_output`),
   `validate`, `simulate`, `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`,
   `collectives` (with `collectives_nccl`, `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
-- options that several take: `options`, `precision`, `stacks`, `job`, `named_cluster`, `cluster_gpus`,
+- options that several take: `options`, `precision`, `stacks`, `job`, `emission`, `named_cluster`, `cluster_gpus`,
   `named_model`, `calibration`
 - common to all: `help_format` (help), `meant` (options of other tools), `prose` (sentences), `values` (the tab
   key), `amounts` (numbers with units), `bounds` (of numbers), `streams`, `unproved` (notes on schedules)

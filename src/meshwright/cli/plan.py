@@ -12,8 +12,9 @@ from ..units import format_bytes, format_time, parse_latency, parse_rate
 from ..workload.recomputed import away_of, modules_of
 from .amounts import DAYS, SCALING, SHARE
 from .calibration import calibration_of, save_calibration
+from .emission import ADAMWS, check_emit, check_engine, emit, runnable_on
 from .help_format import Brief
-from .job import ADAMWS, check_emit, check_engine, emit, plan_job, runnable_on
+from .job import plan_job
 from .named_cluster import with_machine_meant
 from .named_model import named_model
 from .options import PlanOptions

@@ -31,8 +31,6 @@ from .sources import Sources
 
 MOST_STAGES = 4096  # of a pipeline, and on one rank of it: more than any model has layers
 SPLIT = ("tp", "pp", "cp")
-
-
 UNFUSED = "before-2023"  # the planner's stack without fused attention
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
 ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})

@@ -32,7 +32,7 @@ _VARIABLE = re.compile(rb"(?<![A-Z_])(RANK|LOCAL_RANK|WORLD_SIZE)(?:=|: ?)[\"']?
 _OWN_RANK = re.compile(rb"(?<![A-Z_])RANK(?:=|: ?)[\"']?(\d{1,6})\b")
 _Head = Callable[[Path], bytes]  # the first bytes of a log, which several questions read
 _ENVIRONMENT = re.compile(rb"(?:[A-Za-z_][\w%()]*=[^\0]*\0)+")
-_LABELS_BYTES = 2**16
+_BEGINNING_BYTES = 2**16
 _MOST_LABELLED = 256
 _MASTER = re.compile(r"master|chief|launcher|head", re.IGNORECASE)
 _FEW = 2  # files of which none may be left out
@@ -80,7 +80,7 @@ def short_names(files: Sequence[Path]) -> dict[Path, str]:
 
 def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
     """Return what each path says; torchrun's folders count ranks on each host, so those of several hosts say none."""
-    hints, head = {file: hint_of(file) for file in files}, functools.cache(_head)
+    hints, head = {file: hint_of(file) for file in files}, functools.cache(beginning)
     alike: dict[tuple[int | None, int | None, str], list[Path]] = defaultdict(list)
     for file, hint in hints.items():
         if hint.rank is not None and file.parent.name == str(hint.rank):
@@ -133,11 +133,11 @@ def _with_several_ranks(files: Sequence[Path], head: _Head) -> list[Path]:
     return [file for file in files[:_MOST_LABELLED] if len(set(_OWN_RANK.findall(head(file)))) > 1]
 
 
-def _head(file: Path) -> bytes:
+def beginning(file: Path) -> bytes:
     """Return the first bytes of a log, none of one that cannot be read: it is read again, and refused by name."""
     try:
         with opened(file) as log:
-            return log.read(_LABELS_BYTES)
+            return log.read(_BEGINNING_BYTES)
     except (OSError, InputError):
         return b""
 

@@ -9,11 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import InputError
-from ..files import opened
 from ..units import counted
 from .archives import unpacked
 from .case import Case
-from .files import content, files_of, hints_of, is_log, short_names
+from .files import beginning, content, files_of, hints_of, is_log, short_names
 from .flight_records import flight
 from .flight_records.records import RankFlight
 from .groups.log_positions import hang_position as spoken_position
@@ -105,7 +104,7 @@ from .tools import (
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 _OF_PROCESSES = (StackTrace, StoreWait, Busy)  # may bear the number of a process alone
-_MOST_LOOKED, _LOOKED_BYTES = 200, 2**16  # files, to tell what a folder holds, and of each
+_MOST_LOOKED = 200  # files, to tell what a folder holds
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
@@ -131,18 +130,10 @@ def examine_files(paths: Sequence[Path]) -> Verdict:
 def may_be_read(paths: Sequence[Path]) -> bool:
     """Return whether any of some files may be a log or a stack in plain text, or a flight record, by how it begins."""
     try:
-        heads = [_beginning(path) for path in files_of(paths)[:_MOST_LOOKED]]
+        heads = [beginning(path) for path in files_of(paths)[:_MOST_LOOKED]]
     except InputError:
         return False
     return any(flight.is_record(head) or _is_text(head) for head in heads)
-
-
-def _beginning(path: Path) -> bytes:
-    try:
-        with opened(path) as file:
-            return file.read(_LOOKED_BYTES)
-    except (OSError, InputError):
-        return b""
 
 
 def _is_text(head: bytes) -> bool:

@@ -22,7 +22,6 @@ from .nouns.facts import (
     PeerLost,
     Shortened,
     StackTrace,
-    Stepped,
     Succeeded,
     Timeout,
     TrainingEnded,
@@ -30,7 +29,7 @@ from .nouns.facts import (
 )
 from .nouns.identities import Began, NotStarted, Placed
 from .nouns.next_steps import NEXT
-from .nouns.paces import OutlivedWait
+from .nouns.paces import OutlivedWait, Stepped
 from .nouns.verdict import Kind, Verdict
 from .nouns.where import Where
 from .nouns.world import ranks_of_job

@@ -120,8 +120,7 @@ def _all_in(
     if len(parts) != 1 or not remarks:
         return None
     ((name, ranks),) = parts.items()
-    lasts = {rank: calls[max(calls)] for rank, calls in ranks.items()}
-    call = next(iter(lasts.values()))
+    lasts, call = _last_calls(ranks)
     is_whole = len(ranks) > 1 and sizes.get(name) == len(ranks) and {last.seq for last in lasts.values()} == {call.seq}
     if not is_whole or not any(remark.file == last.where.file for remark in remarks for last in lasts.values()):
         return None
@@ -153,8 +152,7 @@ def _made_none(
     for name, ranks in parts.items():
         idle = tuple(sorted(set(joined[name]) - set(ranks)))
         few = len(idle) == 1 or (len(idle) <= MOST_SILENT and 2 * len(idle) <= len(ranks))
-        lasts = {rank: calls[max(calls)] for rank, calls in ranks.items()}
-        call = next(iter(lasts.values()))
+        lasts, call = _last_calls(ranks)
         alike = {last.seq for last in lasts.values()} == {call.seq} and len(ranks) > 1
         if not (idle and few and alike and waited) or len(idle) + len(ranks) != sizes.get(name):
             continue
@@ -181,13 +179,13 @@ def _not_all_here(
     Whether the others came to it, their logs would tell.
     """
     remarks = [remark.where for remark in of(facts, Remark)]
-    ((name, ranks),) = parts.items() if len(parts) == 1 else (("", {}),)
-    lasts = {rank: calls[max(calls)] for rank, calls in ranks.items()}
-    seqs = {last.seq for last in lasts.values()}
-    others = tuple(sorted(set(_members(ranks, sizes.get(name))) - set(ranks))) if ranks else ()
-    if not remarks or len(ranks) < 2 or len(seqs) != 1 or not others:
+    if not remarks or len(parts) != 1:
         return None
-    call = next(iter(lasts.values()))
+    ((name, ranks),) = parts.items()
+    lasts, call = _last_calls(ranks)
+    others = tuple(sorted(set(_members(ranks, sizes.get(name))) - set(ranks)))
+    if len(ranks) < 2 or {last.seq for last in lasts.values()} != {call.seq} or not others:
+        return None
     return HangPosition(
         kind="absent",
         waiting=tuple(sorted(ranks)),
@@ -200,6 +198,12 @@ def _not_all_here(
         evidence=(*(last.where for last in lasts.values()), *remarks),
         missing=(f"the calls of {ranks_in_words(others)} (NCCL_DEBUG_SUBSYS=COLL), or their stacks (`py-spy dump`)",),
     )
+
+
+def _last_calls(ranks: Mapping[int, Mapping[int, Call]]) -> tuple[dict[int, Call], Call]:
+    """Return the last call of each rank, and that of the first one."""
+    lasts = {rank: calls[max(calls)] for rank, calls in ranks.items()}
+    return lasts, next(iter(lasts.values()))
 
 
 def _labelled(calls: Sequence[CommunicatorCall]) -> dict[tuple[str, int], int]:

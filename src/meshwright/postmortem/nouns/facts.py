@@ -11,7 +11,7 @@ import msgspec
 from .calls import Call
 from .identities import Identity
 from .launch_counts import CountedCalls, LaunchCounts, LaunchedAlike, Remark
-from .paces import OutlivedWait, Pace
+from .paces import OutlivedWait, Pace, Stepped
 from .where import GroupName, Where
 
 T = TypeVar("T")
@@ -356,14 +356,6 @@ class TrainingEnded(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     exited: bool = False
     is_last: bool = False
-
-
-class Stepped(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of one log that has a clock: when each was printed, and the line of the last."""
-
-    times_s: tuple[float, ...]
-    where: Where
-    looked: Where | None = None  # the output of `date`, where the last step was then no older than steps are apart
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):

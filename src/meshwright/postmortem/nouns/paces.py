@@ -26,6 +26,14 @@ class DataLate(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class Stepped(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one log that has a clock: when each was printed, and the line of the last."""
+
+    times_s: tuple[float, ...]
+    where: Where
+    looked: Where | None = None  # the output of `date`, where the last step was then no older than steps are apart
+
+
 class Paced(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of one log of one form, all of about one length; `step` in the log's own unit, `work` as lines say."""
 

@@ -15,7 +15,6 @@ from ..nouns.facts import (
     PortDown,
     Shortened,
     StackTrace,
-    Stepped,
     StoreWait,
     Timeout,
     of,
@@ -23,6 +22,7 @@ from ..nouns.facts import (
 from ..nouns.identities import AgentEnded, RankIdentity, TimeUp
 from ..nouns.names import BY_REQUEST, same_bus
 from ..nouns.next_steps import says_how
+from ..nouns.paces import Stepped
 from ..nouns.position import HangPosition
 from ..nouns.verdict import Kind
 from ..nouns.where import Where

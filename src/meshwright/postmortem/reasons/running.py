@@ -23,7 +23,6 @@ from ..nouns.facts import (
     PeerLost,
     StackTrace,
     Stalled,
-    Stepped,
     StoreWait,
     Succeeded,
     Timeout,
@@ -31,6 +30,7 @@ from ..nouns.facts import (
     of,
 )
 from ..nouns.launch_counts import LaunchCounts
+from ..nouns.paces import Stepped
 from ..nouns.position import HangPosition
 from ..nouns.where import Where
 from ..positions.stands import own_frames

@@ -13,8 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ...units import shortened
-from ..nouns.facts import Fact, Stepped, Succeeded, TrainingEnded, of
+from ..nouns.facts import Fact, Succeeded, TrainingEnded, of
 from ..nouns.identities import GpuUse, LocalProcess, VisibleGpus
+from ..nouns.paces import Stepped
 from ..nouns.position import HangPosition
 from ..nouns.where import Where
 from ..nouns.world import identities_of, ranks_of_job, short_host, world_of
