@@ -3,7 +3,8 @@
 A launch has one contestant. Ranks of torch are processes of their own that wait for each other once they have imported
 it, and then make their group: `start_s` is from there until the last rank has left the first barrier. `memory_mb` is
 what all ranks together hold more after some calls than before the group was made (shared pages count once). The MPIs
-start processes of their own, so that only their calls are compared.
+start processes of their own, so that only their calls are compared. `group_barrier_us` and `group_all_reduce_us`
+are the same calls made of the process group itself, past torch.distributed's Python functions.
 The package is compiled first, as pip does when it installs it: under PYTHONDONTWRITEBYTECODE each rank of a checkout
 would compile it anew.
 Options: --ranks 64 128, --launches N, --calls N, --mpi mpich openmpi intel.
@@ -81,7 +82,7 @@ def _spawned(backend: str, ranks: int, calls: int) -> dict[str, float]:
     if any(child.exitcode for child in children):
         raise SystemExit(f"a rank of {backend} failed")
     start_s = max(one["end_s"] for one in figures) - max(one["begin_s"] for one in figures)
-    slowest = {key: max(one[key] for one in figures) for key in ("barrier_us", "all_reduce_us")}
+    slowest = {key: max(one[key] for one in figures) for key in figures[0] if key.endswith("_us")}
     return {"start_s": start_s, "memory_mb": sum(one["bytes"] for one in figures) / 1e6, **slowest}
 
 
@@ -100,11 +101,29 @@ def _rank(backend: str, rank: int, ranks: int, calls: int, port: int, all_here: 
     dist.barrier()
     end_s = time.monotonic()
     tensor = torch.zeros(KI // 4)
-    figures = _timed({"barrier_us": dist.barrier, "all_reduce_us": lambda: dist.all_reduce(tensor)}, calls)
+    contestants: dict[str, Callable[[], object]] = {
+        "barrier_us": dist.barrier,
+        "all_reduce_us": lambda: dist.all_reduce(tensor),
+        **_of_the_group(tensor),
+    }
+    figures = _timed(contestants, calls)
     held = _held_bytes() - before
     all_here.wait()
     told.put({"begin_s": begin_s, "end_s": end_s, "bytes": held, **figures})
     dist.destroy_process_group()
+
+
+def _of_the_group(tensor: Any) -> dict[str, Callable[[], object]]:
+    """Return the same calls of the process group, which torch.distributed's functions come to in the end."""
+    import torch.distributed as dist
+
+    assert dist.group.WORLD is not None
+    group, barrier, reduction = dist.group.WORLD, dist.BarrierOptions(), dist.AllreduceOptions()
+    barrier.asyncOp = reduction.asyncOp = False
+    return {
+        "group_barrier_us": lambda: group.barrier(barrier).wait(),
+        "group_all_reduce_us": lambda: group.allreduce([tensor], reduction).wait(),
+    }
 
 
 def _timed(contestants: dict[str, Callable[[], object]], calls: int) -> dict[str, float]:

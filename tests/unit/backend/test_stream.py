@@ -20,12 +20,12 @@ HELPED = pytest.mark.parametrize("helped", [True, False], ids=["helper", "python
 
 
 @contextlib.contextmanager
-def transports(monkeypatch, helpers, timeout_s=20.0):
-    """Yield one transport a rank, each with or without the helper."""
+def transports(monkeypatch, helpers, timeout_s=20.0, crowded=False):
+    """Yield one transport a rank, each with or without the helper; `crowded`: more ranks than processors."""
     store, met = dist.HashStore(), [None] * len(helpers)
 
     def meet(rank):
-        met[rank] = TcpTransport(store, rank, len(helpers), timeout_s=timeout_s)
+        met[rank] = TcpTransport(store, rank, len(helpers), timeout_s=timeout_s, crowded=crowded)
 
     threads = []
     for rank, helped in enumerate(helpers):  # a lower rank is asked for its address, whenever it comes
@@ -247,6 +247,29 @@ def test_a_rank_that_waits_says_for_whom_from_time_to_time(monkeypatch, helped):
         assert [waited_s for _, waited_s in said] == sorted(waited_s for _, waited_s in said)
         assert said[0][1] < 0.5
         assert first.rank == 0
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+@HELPED
+def test_a_rank_that_waits_for_long_leaves_its_processor_to_others(monkeypatch, helped, crowded):
+    """It looks for more for a little while at most, between two messages as before the first."""
+    got, taken_s = torch.empty(2), []
+
+    def wait(end):
+        begun_s = time.thread_time()
+        end.exchange([], [Incoming(1, got[:1]), Incoming(1, got[1:])])
+        taken_s.append(time.thread_time() - begun_s)
+
+    def send_late(end):
+        for part in torch.arange(2.0).split(1):
+            time.sleep(0.5)
+            end.exchange([Outgoing(0, part)], [])
+
+    with transports(monkeypatch, [helped, True], crowded=crowded) as ends:
+        assert at_once(lambda: wait(ends[0]), lambda: send_late(ends[1])) == [None, None]
+
+    assert got.tolist() == [0, 1]
+    assert taken_s[0] < 0.2
 
 
 @HELPED

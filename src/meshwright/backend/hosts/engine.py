@@ -126,7 +126,11 @@ class HostsEngine:
             starts, counts = self._pieces(address, first, last, kind)
             own, length = starts[self._place], counts[self._place]
             self._local.reduce_scatter(starts, own, counts, kind)
-            future = self._thread.submit(self.network.reduce_column, own, length, kind) if length else None
+            future = None
+            if length and segments == 1:  # nothing of this call goes on beside it
+                self.network.reduce_column(own, length, kind)
+            elif length:
+                future = self._thread.submit(self.network.reduce_column, own, length, kind)
             under_way.append((starts, [n * kind.item_bytes for n in counts], future))
         for starts, sizes, future in under_way:
             if future is not None:

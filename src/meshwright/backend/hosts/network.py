@@ -75,8 +75,9 @@ class HostsView:
         place = local.rank
         self.column_ranks = tuple(ranks[place] for ranks in hosts) if place < self.columns else ()
         self.transport = TcpTransport(
-            store, self._me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s
-        )
+            store, self._me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s,
+            crowded=local.patience.crowded,
+        )  # fmt: skip
         self.transport.waits = weakly(self._wait_for)
         self._recent: deque[tuple[int, Signature]] = deque(maxlen=RECENT)
         self._executors: dict[tuple[int, ...], Executor] = {}

@@ -53,6 +53,7 @@ class Patience:
         self._counters = counters
         self._address = address
         self._helper = helper
+        self.crowded = crowded  # more ranks than processors
         self.spins = 0 if crowded else SPINS
         self.yield_s = CROWDED_YIELD_S if crowded else YIELD_S
         self.helper_spins = 0 if crowded else HELPER_SPINS

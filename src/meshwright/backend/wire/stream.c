@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -28,10 +29,10 @@ typedef struct {
     char torn[8]; /* bytes of an element whose rest is still to come */
 } Message;
 
-static int64_t now_ms(void) {
+static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 static int64_t element_bytes(int32_t way) {
@@ -106,10 +107,12 @@ static int64_t take(Message *m, int64_t most, char *stage, int64_t stage_bytes) 
     return count;
 }
 
-/* Move what can be moved for `slice_ms`. Returns OVER, MOVED (something), IDLE (nothing), or why it cannot succeed; `which`
- * is then the message, and errno says more of FAILED. */
-int mw_exchange(Message *messages, int64_t n, char *stage, int64_t stage_bytes, int64_t slice_ms, int64_t *which) {
-    int64_t end = now_ms() + slice_ms, total = 0;
+/* Move what can be moved for `slice_ms`. Where nothing can, give the processor away at each look for `yield_ns` from the
+ * last move on, then sleep until a connection is ready: to be woken takes longer than most messages. Returns OVER, MOVED
+ * (something), IDLE (nothing), or why it cannot succeed; `which` is then the message, and errno says more of FAILED. */
+int mw_exchange(Message *messages, int64_t n, char *stage, int64_t stage_bytes, int64_t slice_ms, int64_t yield_ns,
+                int64_t *which) {
+    int64_t moved_at = now_ns(), end = moved_at + slice_ms * 1000000, total = 0;
     for (;;) {
         struct pollfd waits[MOST];
         int waiting = 0;
@@ -132,10 +135,12 @@ int mw_exchange(Message *messages, int64_t n, char *stage, int64_t stage_bytes, 
             else waits[waiting++] = (struct pollfd){m->descriptor, m->way == SEND ? POLLOUT : POLLIN, 0};
         }
         if (!open) return OVER;
+        int64_t now = now_ns(), left_ms = (end - now) / 1000000;
         total += moved;
-        int64_t left_ms = end - now_ms();
         if (left_ms <= 0) return total ? MOVED : IDLE;
-        if (!moved && poll(waits, (nfds_t)waiting, (int)left_ms) < 0) return total ? MOVED : IDLE; /* a signal */
+        if (moved) moved_at = now;
+        else if (now - moved_at < yield_ns) sched_yield();
+        else if (poll(waits, (nfds_t)waiting, (int)left_ms) < 0) return total ? MOVED : IDLE; /* a signal */
     }
 }
 

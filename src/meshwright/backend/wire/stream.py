@@ -23,6 +23,7 @@ from .transport_stream import HEADER, Deadline, Waits, check_header, header_of
 SOURCE = Path(__file__).with_name("stream.c")
 MOST = 64  # messages of one exchange
 STAGE_BYTES = 256 * 1024  # received before it is added; fits a core's cache with its target
+YIELD_NS = 200_000  # how long to look for more before the first sleep, from which a machine wakes in some 0.1 ms
 SLICE_MS = 100  # how long C works before Python checks for signals and for the deadline
 SEND, STORE, ADD_F32, ADD_F64, ADD_BF16, WIDEN_BF16 = range(6)
 OVER, MOVED, IDLE, CLOSED, OUT_OF_STEP, FAILED = range(6)
@@ -54,10 +55,13 @@ class StreamMessage(ctypes.Structure):
 class Stream:
     """The helper's exchanges for one rank; used by one thread at a time."""
 
-    def __init__(self, library: ctypes.CDLL, rank: int, connections: Mapping[int, socket]) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, rank: int, connections: Mapping[int, socket], *, crowded: bool = False
+    ) -> None:
         self._library = library
         self._rank = rank
         self._connections = connections
+        self._yield_ns = 0 if crowded else YIELD_NS
         self._stage = ctypes.create_string_buffer(STAGE_BYTES)
 
     def exchange(
@@ -73,7 +77,7 @@ class Stream:
         which, deadline = ctypes.c_int64(), Deadline(timeout_s)
         while True:
             state = self._library.mw_exchange(
-                messages, len(messages), self._stage, STAGE_BYTES, SLICE_MS, ctypes.byref(which)
+                messages, len(messages), self._stage, STAGE_BYTES, SLICE_MS, self._yield_ns, ctypes.byref(which)
             )
             if state == OVER:
                 return True
@@ -117,7 +121,7 @@ def load_stream() -> ctypes.CDLL | None:
 
 def _declare(library: ctypes.CDLL) -> None:
     i64, pointer = ctypes.c_int64, ctypes.c_void_p
-    library.mw_exchange.argtypes = (pointer, i64, pointer, i64, i64, pointer)
+    library.mw_exchange.argtypes = (pointer, i64, pointer, i64, i64, i64, pointer)
     library.mw_narrow.argtypes = (pointer, pointer, i64, ctypes.c_int)
     library.mw_narrow.restype = None
 

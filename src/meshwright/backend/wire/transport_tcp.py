@@ -32,7 +32,10 @@ LOOK_S = 0.5  # between two looks at whether another rank has given up
 
 
 class TcpTransport:
-    """Ranks of any hosts; `store` and `prefix` are the same on all of them, and `prefix` is not used again."""
+    """Ranks of any hosts; `store` and `prefix` are the same on all of them, and `prefix` is not used again.
+
+    `crowded`: this host has more ranks than processors, so that a rank that waits sleeps at once.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class TcpTransport:
         prefix: str = "meshwright",
         address: str = "127.0.0.1",
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        crowded: bool = False,
     ) -> None:
         self.rank = rank
         self.ranks = ranks
@@ -55,7 +59,7 @@ class TcpTransport:
         self._closing = threading.RLock()  # held while connections are shut down or closed, never while waiting
         self._is_closed = False
         helper = load_stream()
-        self._stream = Stream(helper, rank, self.connections) if helper else None
+        self._stream = Stream(helper, rank, self.connections, crowded=crowded) if helper else None
         try:
             self._connect(store, prefix, address)
         except BaseException:
