@@ -287,7 +287,8 @@ def _read_python(sources: Sources) -> None:
     if program not in sources.python_files.given and launch is not None and engine not in {None, launch.engine}:
         return
     alone = (launch is None and not sources.documents) or (launch is not None and launch.engine == "huggingface")
-    if alone and (other := unread_program(program.text, engine)) is not None:
+    other = unread_program(program.text, engine) or (None if engine else unread_configuration(program.text))
+    if alone and other is not None:
         sources.unread = sources.unread or other
         return
     if program.name not in sources.names and engine is not None:

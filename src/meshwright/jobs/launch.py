@@ -52,6 +52,12 @@ HANDED = LAUNCHERS | {"accelerate", "composer"}  # what a command of one's own h
 LITGPT = "litgpt"  # `litgpt pretrain MODEL ...`, `litgpt finetune_lora CHECKPOINT ...`, or the files of its package
 LITGPT_FILE = re.compile(r"(?:^|/)(?:lit[-_]?gpt/)(?:pretrain|finetune/\w+)\.py$")
 NEMO = frozenset({"nemo", "nemorun"})  # `nemo llm pretrain --factory RECIPE key=value ...`
+# programs that by their name convert, merge, prepare, evaluate or serve: none trains, though the flags are a training's
+BESIDE = re.compile(
+    r"(?:^|[_-])(?:convert(?:er|ing)?|conversion|preprocess(?:ing)?|tokenize|merge|export(?:er)?|evaluat(?:e|ion)|eval"
+    r"|infer(?:ence)?|generate|generation)(?:[_-]|$)|(?:hf|mcore|mg|megatron|megads|nemo|ckpt)(?:2|_to_)\w"
+)
+TRAINS = re.compile(r"train|tun(?:e|ing)|sft|dpo|rlhf|distill")
 # what Megatron's own programs are started with at least
 MEGATRON_FLAG = re.compile(
     r"--(?:(?:tensor|pipeline)-model-parallel-size|model-parallel-size|micro-batch-size|num-layers|yaml-cfg|use-mcore-models)"
@@ -148,6 +154,17 @@ def starts_all(one: Started) -> bool:
     return bool({word.rpartition("/")[2] for word in before} & LAUNCHERS)
 
 
+def trains_nothing(engine: str, program: str) -> bool:
+    """Whether a program, by its name, works on weights or data beside a training and is none itself.
+
+    Readers of engines with programs of their own know those by name.
+    """
+    if engine not in {"megatron", "huggingface"}:
+        return False
+    name = re.split(r"[/.]", program.removesuffix(".py"))[-1].lower()
+    return bool(BESIDE.search(name)) and not TRAINS.search(name)
+
+
 def programs_of(started: Sequence[Started]) -> list[str]:
     """Return the names of the Python programs that commands start."""
     found = []
@@ -172,7 +189,7 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     program, arguments = words[program_at], [*_of_run_train(words[program_at], one), *words[program_at + 1 :]]
     program = SWIFT if SWIFT_PROGRAM.search(program) else program
     engine = _engine_by(owner, program, arguments, launcher)
-    if engine is None or (engine == "huggingface" and is_unknown(program)):
+    if engine is None or (engine == "huggingface" and is_unknown(program)) or trains_nothing(engine, program):
         return None
     options = words[place + 1 : program_at]
     if not launcher and (own_words := own_launcher(program.rpartition("/")[2], arguments)) is not None:

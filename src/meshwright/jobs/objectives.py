@@ -95,3 +95,9 @@ def _kind(keys: Keys, key: str) -> str:
     value = keys.raw(key)
     word = value.lower().removesuffix("trainer") if isinstance(value, str) else ""
     return "rm" if word == "reward" else word
+
+
+def assume_full_rows(draft: Draft) -> None:
+    """List that rows are priced as full where nothing puts several samples into one."""
+    if draft.seq_len:
+        draft.assume(f"rows of the full {draft.seq_len} tokens: nothing packs samples, so rows may be shorter")

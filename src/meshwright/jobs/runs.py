@@ -30,6 +30,7 @@ from .unsupported import unread_command, yaml_of_command
 
 # engines whose command is known by the files that it names
 BY_FILES = frozenset({"neox", "foundry", "nanotron", "picotron", "nemo_rl", "levanter", "olmo", "lingua"})
+CONFIGURATION = r"\.(?:json|ya?ml|toml|conf)(?:[-.][A-Za-z]\w*)?$"  # or a template of one: job.yaml-template
 READ = BY_FILES | {"litgpt"}  # whose command names no trainer that is not read: `fabric run` starts LitGPT
 
 
@@ -203,10 +204,10 @@ def _finder(scripts: Sequence[tuple[str, str]], sources: Sources) -> Callable[[s
             if known == name:
                 return text
         given = next((one.path for one in sources.documents if one.name == name and one.path), None)
-        if name.endswith(CONFIG_SUFFIXES):
+        named = PurePath(name).suffix in {"", ".sh", ".bash", ".env", ".slurm", ".sbatch", ".pbs"}  # `source env_vars`
+        if not named and re.search(CONFIGURATION, name):
             near = Path(given) if given else nearby(sources.folder, path)
             return None if near is None else read_document(str(near))[1]
-        named = name.endswith((".sh", ".bash", ".env", ".slurm", ".sbatch", ".pbs"))
         beside = nearby(sources.folder, path) if named else None
         if beside is not None:
             if name not in sources.names:

@@ -249,3 +249,10 @@ def test_a_line_that_is_added_to_a_file_at_hand_leaves_the_rest_of_it(tmp_path):
     job = read_job([str(tmp_path / "go.sh"), str(tmp_path / "own.yaml")], JobOptions(gpus=8))
 
     assert (job.seq_len, job.global_batch) == (2048, 64)
+
+
+def test_envsubst_leaves_the_variables_that_its_words_do_not_name(tmp_path):
+    script = "export ONE=1 TWO=2\nenvsubst '$ONE' < own.yaml.in > made.yaml\n"
+    outcome = follow(script, where="go.sh", given={}, find=lambda path: "a: $ONE\nb: ${TWO}\n")
+
+    assert outcome.documents == {"made.yaml": "a: 1\nb: ${TWO}\n"}

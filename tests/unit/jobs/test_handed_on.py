@@ -37,6 +37,11 @@ TASK = f"resources: {{accelerators: H100:4}}\nnum_nodes: 2\nrun: |\n  {TRAIN}\n"
         (f"kubectl -n lab apply -f - <<EOF\n{KNOWN}EOF\nkubectl wait job/own\n", {}),
         ("kubectl create --filename=one.yaml\n", {"one.yaml": KNOWN}),
         ("export M=Qwen/Qwen3-1.7B\nenvsubst < one.yaml | kubectl apply -f -\n", {"one.yaml": TEMPLATE}),
+        ("export M=Qwen/Qwen3-1.7B\ncat one.yaml | envsubst | kubectl apply -f -\n", {"one.yaml": TEMPLATE}),
+        (
+            "source ./own_vars\nenvsubst '$M' < one.yaml-template > one.yaml\nkubectl apply -f ./one.yaml\n",
+            {"one.yaml-template": TEMPLATE, "own_vars": "export M=Qwen/Qwen3-1.7B\n"},
+        ),
         ("cat one.yaml | sed 's|MODEL|Qwen/Qwen3-1.7B|' | oc apply -f -\n", {"one.yaml": MANIFEST}),
         ("sed 's|MODEL|Qwen/Qwen3-1.7B|' one.yaml > two.yaml\nkubectl apply -f two.yaml\n", {"one.yaml": MANIFEST}),
         ("sky launch -y -c own task.yaml\n", {"task.yaml": TASK}),

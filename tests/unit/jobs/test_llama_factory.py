@@ -98,3 +98,13 @@ def test_unsloth_under_llama_factory_is_unsloths_kernels_losses_and_checkpoints(
     assert (drops.stack, drops.loss, drops.away) == ("", "fused", ("input",))
     assert not any("use_unsloth" in line for line in (*found.ignored, *drops.ignored))
     assert any("use_unsloth" in line for line in whole.ignored)
+
+
+@pytest.mark.parametrize(
+    "start", ["torchrun --nproc_per_node 4 src/train.py", "NPROC_PER_NODE=4 llamafactory-cli train"]
+)
+def test_words_behind_the_yaml_count_before_it_however_it_is_started(tmp_path, start):
+    words = "lora.yaml per_device_train_batch_size=3 gradient_accumulation_steps=2 cutoff_len=1024"
+    found = job(tmp_path, {"go.sh": f"{start} {words}\n", "lora.yaml": LORA})
+
+    assert (found.layout.mbs, found.global_batch, found.seq_len) == (3, 24, 1024)

@@ -148,6 +148,25 @@ def test_trls_yaml_holds_options_of_accelerate_and_a_configuration_by_its_name(t
     assert not any("num_processes" in line or "accelerate_config" in line for line in found.ignored)
 
 
+FSDP = """distributed_type: FSDP
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+fsdp_config: {fsdp_version: 2, fsdp_activation_checkpointing: true, fsdp_reshard_after_forward: true}
+"""
+
+
+def test_trls_default_does_not_contradict_the_recomputation_that_fsdp_is_told(tmp_path):
+    run = "accelerate launch --config_file two.yaml tune.py\n"
+    files = {"go.sh": run, "two.yaml": FSDP, "tune.py": SFT.format(more=", max_length=512")}
+    found = job(tmp_path, files)
+
+    assert (found.layout.recompute, found.layout.zero, found.world) == ("full", 3, 8)
+    assert any("fsdp_activation_checkpointing True" in told and "has to be False" in told for told in found.assumed)
+    with pytest.raises(InputError, match="contradicts gradient_checkpointing True"):
+        job(tmp_path, {**files, "tune.py": SFT.format(more=", max_length=512, gradient_checkpointing=True")})
+
+
 def test_a_configuration_of_accelerate_that_trl_has_not_is_asked_for(tmp_path):
     with pytest.raises(InputError, match=r"names ours\.yaml, which is not here"):
         job(tmp_path, {"sft.yaml": TRLS + "accelerate_config: configs/ours.yaml\n"})

@@ -107,3 +107,11 @@ Trainer(model=load(), args=args).train()
     found = job(tmp_path, {"go.sh": text, "own.py": program})
 
     assert found.seq_len == 768
+
+
+@pytest.mark.parametrize("call", ['HfArg(default=640, help="of a row")', "Field(640)", "pydantic.Field(default=640)"])
+def test_the_default_of_a_field_is_read_whatever_makes_the_field(tmp_path, call):
+    program = FLAGS.format(texts=f"max_seq_length: int = {call}", settings="")
+    found = job(tmp_path, {"go.sh": f"torchrun --nproc_per_node 8 own.py {WORDS}\n", "own.py": program})
+
+    assert found.seq_len == 640

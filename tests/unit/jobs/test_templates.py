@@ -62,6 +62,16 @@ def test_conditions_settings_and_defaults_of_a_template_are_followed(text, fille
     assert fill_template("a.sh.j2", text, {"size": "s"}, yaml=False).text == filled
 
 
+@pytest.mark.parametrize("name", ["job.yaml-template", "job.yaml.in", "job.yml.envsubst", "job.yaml.example"])
+def test_a_manifest_that_is_a_template_by_its_name_is_filled_in_from_the_variables_beside_it(tmp_path, name):
+    words = TUNE.replace("{{ model }}", "Qwen/Qwen2.5-1.5B").replace("<BATCH>", "$MICRO").split()
+    text = CHART.replace("{{ .Values.nodes }}", "${NODES}") % ", ".join(f'"{word}"' for word in words)
+
+    found = job(tmp_path, {name: text, "env_vars": "export NODES=3\nexport MICRO=5\n"})
+
+    assert (found.world, found.layout.mbs) == (12, 5)
+
+
 @pytest.mark.parametrize(
     "tag", ["{% for n in nodes %}x{% endfor %}", '{% include "head.sh" %}', "{{- range .Values.jobs }}"]
 )

@@ -141,3 +141,13 @@ def test_what_a_command_leaves_to_a_published_file_is_asked_for_by_its_whole_nam
 
     with pytest.raises(InputError, match=r"takes batch_size from .* llama3/70B_full, .*`tune cp llama3/70B_full"):
         job(tmp_path, {"go.sh": words})
+
+
+def test_a_length_that_stands_with_the_dataset_is_that_of_the_rows(tmp_path):
+    old = YAML.replace(", max_seq_len: 4096", "").replace("packed: true", "max_seq_len: 1536, packed: PACKED")
+
+    packed = job(tmp_path, {"a.yaml": old.replace("PACKED", "true")}, gpus=8)
+    loose = job(tmp_path, {"b.yaml": old.replace("PACKED", "false")}, gpus=8)
+
+    assert (packed.seq_len, loose.seq_len) == (1536, 1536)
+    assert [any("rows may be shorter" in told for told in one.assumed) for one in (packed, loose)] == [False, True]

@@ -98,6 +98,43 @@ def test_a_trainer_is_named_by_the_lines_of_its_configuration(text, name):
     assert unread_configuration(text) == name
 
 
+def test_a_configuration_of_a_trainer_that_is_not_read_is_refused_by_its_name(tmp_path):
+    text = "hybrid_zero_optimizer = dict(a=1)\nparallel = dict(b=2)\n"
+
+    with pytest.raises(InputError, match="starts InternEvo, which is not read"):
+        job(tmp_path, {"own.py": text}, gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("program", "trains"),
+    [
+        ("tools/hf2own_weight_converter.py", False),
+        ("tools/checkpoint/convert.py", False),
+        ("tools/own_hf_to_mcore.py", False),
+        ("examples/inference/run_text_generation_server.py", False),
+        ("tools/merge_shards.py", False),
+        ("evaluate_own.py", False),
+        ("finetune_and_convert.py", True),
+        ("own_converted.py", True),
+    ],
+)
+def test_a_program_that_converts_or_serves_is_no_training_whatever_its_flags_are(tmp_path, program, trains):
+    run = f"torchrun --nproc_per_node 8 {program} {MEGATRON} --tensor-model-parallel-size 2\n"
+
+    if trains:
+        assert job(tmp_path, {"own.sh": run}).world == 8
+        return
+    with pytest.raises(InputError, match=f"starts {program.rpartition('/')[2]}, no training"):
+        job(tmp_path, {"own.sh": run})
+
+
+def test_a_script_that_converts_before_it_trains_is_its_training(tmp_path):
+    words = f"{MEGATRON} --tensor-model-parallel-size 2"
+    run = f"torchrun --nproc_per_node 2 convert_own.py {words}\ntorchrun --nproc_per_node 8 pretrain_gpt.py {words}\n"
+
+    assert job(tmp_path, {"own.sh": run}).world == 8
+
+
 def test_the_configuration_that_a_command_names_names_the_trainer(tmp_path):
     files = {
         "own.sh": "torchrun --nproc_per_node 8 train.py --config ./own.py\n",

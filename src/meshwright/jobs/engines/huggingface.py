@@ -6,7 +6,7 @@ from ...workload.recomputed import INPUT
 from ..draft import Draft
 from ..job import DEEPSPEED_INSIDE, Job
 from ..keys import Keys
-from ..objectives import named_program, read_objective
+from ..objectives import assume_full_rows, named_program, read_objective
 from ..options import BY_LAYOUT, JobOptions
 from ..outside import each_once
 from ..ranks import world_of
@@ -22,7 +22,7 @@ from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .openrlhf import is_supervised
 from .own_flags import own_checkpoints, own_degrees
 from .swift import SWIFT_HARMLESS, is_swifts
-from .trainers import AXOLOTL_HARMLESS, LENGTHS, PARTS, TRAINER
+from .trainers import AXOLOTL_HARMLESS, BY_DEFAULT, LENGTHS, PARTS, TRAINER
 from .verl import HARMLESS as VERL_HARMLESS
 from .verl import is_verls
 
@@ -145,7 +145,7 @@ def _model(draft: Draft, keys: Keys) -> None:
     packed = [keys.switch(key, default=False) for key in PACKS]  # each is read
     whole = (keys.word("arguments.stage") or "").lower() == "pt"  # LLaMA-Factory's, which cuts texts into full rows
     if draft.seq_len and not any(packed) and not whole and keys.find(*lengths) not in FILLED:
-        draft.assume(f"rows of the full {draft.seq_len} tokens: nothing packs samples, so rows may be shorter")
+        assume_full_rows(draft)
 
 
 def _joined_length(draft: Draft, keys: Keys) -> None:
@@ -426,10 +426,18 @@ BY_FSDP = ("accelerate.fsdp_config.fsdp_activation_checkpointing", "arguments.fs
 
 
 def _refuse_twice(draft: Draft, keys: Keys) -> None:
-    """Raise InputError where FSDP and the Trainer are both told to recompute (transformers/trainer.py)."""
+    """Raise InputError where FSDP and the Trainer are both told to recompute (transformers/trainer.py).
+
+    Where TRL's default alone says the second, the job cannot mean both: that is listed.
+    """
     by_trainer = any(f"arguments.{name}" in keys.values for name in TRAINER)
     mine = next((key for key in BY_FSDP if keys.raw(key) is True), None)
+    by_default = keys.switch(f"arguments.{BY_DEFAULT}", default=False)
     if mine and by_trainer and "FSDP" in (draft.version or "") and keys.raw("arguments.gradient_checkpointing") is True:
+        if by_default:
+            refused = "beside it the Trainer refuses TRL's default, so gradient_checkpointing has to be False"
+            draft.assume(f"recomputation by {keys.told(mine)} alone: {refused}")
+            return
         told = f"{keys.told(mine)} contradicts {keys.told('arguments.gradient_checkpointing')}"
         raise draft.refused(f"{told}: the Trainer takes one of them alone")
 

@@ -3,6 +3,7 @@
 Kinds are those of TrainingArguments, of Accelerate and of DeepSpeed; axolotl's YAML becomes these.
 """
 
+import itertools
 from collections.abc import Callable, Sequence, Set
 from pathlib import PurePath
 from typing import Any
@@ -176,9 +177,17 @@ def _arguments(launch: Launch, read: Set[str], remarks: list[str]) -> dict[str, 
     if is_swifts(launch):
         found, assumed = swift_settings(found, launch)
         remarks += assumed
-    if launch.program.rpartition("/")[2] == "llamafactory-cli":  # it takes `key=value` beside its YAML
-        found |= {key: plain_value(text) for key, text in assignments_of(launch.arguments).items()}
-    return found
+    return found | _bare_words(launch)
+
+
+def _bare_words(launch: Launch) -> dict[str, Any]:
+    """Return the `key=value` words of a command before its first flag: OmegaConf's, behind a YAML or a subcommand.
+
+    argparse takes no such words, so a program that is started with them reads them itself, over its YAML
+    (hiyouga/LLaMA-Factory:src/llamafactory/hparams/parser.py, read_args).
+    """
+    bare = itertools.takewhile(lambda word: not word.startswith("-"), launch.arguments)
+    return {key: plain_value(text) for key, text in assignments_of(list(bare)).items()}
 
 
 def _named_files(

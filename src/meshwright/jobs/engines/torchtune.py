@@ -12,6 +12,7 @@ from ..draft import Draft
 from ..job import Job
 from ..keys import Keys
 from ..launch import named_by
+from ..objectives import assume_full_rows
 from ..optimizers import momentum_of, read_optimizer, take_early
 from ..options import BY_LAYOUT, JobOptions
 from ..ranks import world_of
@@ -27,6 +28,8 @@ HARMLESS = (
 PUBLISHED = re.compile(r"(?P<family>[a-z]\w*)/(?P<size>[\d.]+[BM])_(?P<kind>full|lora|qlora)")
 # what a command must say itself where the published YAML that it names is not here
 PRICED = ("batch_size", "gradient_accumulation_steps", "tokenizer.max_seq_len", "enable_activation_checkpointing")
+# of a sequence; the second up to torchtune 0.2 (meta-pytorch/torchtune#1311)
+LENGTHS = ("tokenizer.max_seq_len", "dataset.max_seq_len")
 RECIPES = re.compile(r"(?:full|lora)_finetune_(?:distributed|single_device)")
 WHOLE = re.compile(r"(?:^|\.)(?:CrossEntropyLoss|ForwardKLLoss)$")  # losses over logits that are whole
 TYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "fp32"}
@@ -51,7 +54,9 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _states(draft, keys)
     draft.take_batch("mbs", keys, "batch_size")
     draft.take_batch("steps", keys, "gradient_accumulation_steps")
-    draft.seq_len = keys.whole("tokenizer.max_seq_len", least=1)
+    draft.seq_len = keys.whole(*LENGTHS, least=1)
+    if not keys.switch("dataset.packed", "packed", default=False):
+        assume_full_rows(draft)
     if loss:
         draft.savings.loss = ("whole" if WHOLE.search(loss) else "chunked", keys.told("loss._component_"))
     momentum = momentum_of(keys, "optimizer.momentum")

@@ -63,6 +63,7 @@ TRAINER = frozenset(
 )
 # settings of the arguments that messages ask for by `--job NAME=VALUE`
 ASKED = frozenset({"lora_r", "lora_rank", "gradient_checkpointing", "max_length", "max_seq_length", "model_max_length"})
+BY_DEFAULT = "checkpointed_by_default"  # beside gradient_checkpointing, where no file says it
 ADAPTERS = frozenset({"lora", "qlora", "llama-adapter"})
 NESTED = "axolotl.bnb_config_kwargs.bnb_4bit_use_double_quant"
 
@@ -219,4 +220,5 @@ def trl_settings(arguments: Mapping[str, Any], config: str = "SFTConfig") -> tup
     liger = str(arguments.get("use_liger_kernel") or False).lower()
     if config == "SFTConfig" and arguments.get("loss_type") is None and liger == "false":
         found["loss_type"] = "nll" if "max_seq_length" in arguments else "chunked_nll"
-    return found, [f"{key} {value} (the default of TRL's {config})" for key, value in found.items()]
+    told = [f"{key} {value} (the default of TRL's {config})" for key, value in found.items()]
+    return found | ({BY_DEFAULT: True} if "gradient_checkpointing" in found else {}), told

@@ -12,7 +12,19 @@ from dataclasses import dataclass, field
 from ...errors import InputError
 from ..shell.state import PLACES
 
-SUFFIXES = (".j2", ".jinja", ".jinja2", ".tmpl", ".tpl", ".template")
+SUFFIXES = (
+    ".j2",
+    ".jinja",
+    ".jinja2",
+    ".tmpl",
+    ".tpl",
+    ".template",
+    "-template",
+    "-tmpl",
+    ".envsubst",
+    ".in",
+    ".example",
+)
 NAME = r"\.?[A-Za-z_][\w.]*"
 PLACE = re.compile(rf"(?<!\$)\{{\{{-?\s*({NAME})\s*((?:\|[^{{}}|]*)*)-?\}}\}}")
 ANGLE = re.compile(r"(?<![<\w$&])<([A-Z][A-Z0-9]*(?:[_ -][A-Z0-9]+)*)>(?=[\s\"'\\/:,)]|$)")

@@ -60,11 +60,14 @@ def _of_training(base: ast.expr) -> bool:
 
 
 def _value(node: ast.expr, module: PythonModule) -> Any:
-    """Return a default as written, also inside of `field(default=...)`; None for one that is not known."""
+    """Return a default as written, also inside of `field(default=...)`; None for one that is not known.
+
+    Others that make a field take it by the same name: transformers' HfArg, pydantic's Field (there the first word too).
+    """
     if isinstance(node, ast.Call):
-        if ast.unparse(node.func) not in {"field", "dataclasses.field"}:
-            return None
-        inner = next((one.value for one in node.keywords if one.arg == "default"), None)
+        name = ast.unparse(node.func).rpartition(".")[2]
+        first = node.args[0] if name == "Field" and node.args else None
+        inner = next((one.value for one in node.keywords if one.arg == "default"), first)
         return None if inner is None else _value(inner, module)
     value = module.value(node, module.names)
     return value if isinstance(value, int | float | str | bool) else None

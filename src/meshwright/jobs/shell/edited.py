@@ -1,19 +1,21 @@
 """Files that a script makes of others with sed, jq, yq, cat, cp, mv and envsubst, as far as those are at hand."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from .calls import PYTHON
 from .filters import filtered, sed
-from .marks import reasons, shown, unknown
+from .marks import reasons, shown
 from .output import Printing
 from .queries import QUERIES, Query, queried
 from .syntax import Command
 from .words import undivided_text
 
 READERS = frozenset({"cat", "sed", "grep", "head", "tail", "envsubst", "awk", "cut"})
-KEPT = (".yaml", ".yml", ".json", ".toml", ".txt", ".conf", ".cfg", ".env")  # whose text is asked for
+# files whose text is asked for, and templates of them (job.yaml-template, job.yaml.tmpl)
+KEPT = re.compile(r"\.(?:ya?ml|json|toml|txt|conf|cfg|env)(?:[-.][A-Za-z]\w*)?$")
 # commands that change files in their place, and the option with which they do where it takes one
 CHANGES = (
     ("perl", r"-\w*i\S*"),
@@ -27,7 +29,6 @@ CHANGES = (
 )
 NAMES = re.compile(r"[\w./-]{1,200}\.(?:ya?ml|json|toml|conf)\b")
 WRITES = re.compile(r"\bdump\(|\.write\(|write_text\(|safe_dump\(|[\"']w[+t]?[\"']|\bsave\(")
-VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 
 
 class Editing(Printing):
@@ -42,7 +43,7 @@ class Editing(Printing):
         if name in QUERIES:
             return self._queried(Query(fields), fields, command, target, assigned)
         if any(name == own and any(re.fullmatch(how, word) for word in fields[1:]) for own, how in CHANGES):
-            return self._not_followed(fields, command, [word for word in fields[1:] if word.endswith(KEPT)])
+            return self._not_followed(fields, command, [word for word in fields[1:] if KEPT.search(word)])
         if PYTHON.match(name) and "-c" in fields[1:-1]:
             self.rewritten_by(fields[fields.index("-c") + 1], " ".join(fields[:2]), command)
         if name == "sed" and (own := re.fullmatch(r"-i.*|--in-place.*|-[Er]i", next(iter(fields[1:]), ""))):
@@ -56,7 +57,7 @@ class Editing(Printing):
         made = (
             None
             if text is None
-            else self._substituted(text, assigned)
+            else self.substituted(text, words, assigned)
             if name == "envsubst"
             else filtered(text, [name, *words])
         )
@@ -82,7 +83,7 @@ class Editing(Printing):
         files: list[str] = []
         least = 0 if name in {"cat", "envsubst"} or "-e" in words else 1  # the pattern or program stands first
         plain = [word for word in words if not word.startswith("-")]
-        while words and len(plain) > least and (words[-1].endswith(KEPT) or name == "cat") and words[-1] == plain[-1]:
+        while words and len(plain) > least and (KEPT.search(words[-1]) or name == "cat") and words[-1] == plain[-1]:
             files.insert(0, words.pop())
             plain.pop()
         texts = [self.file_text(path) for path in files]
@@ -91,9 +92,11 @@ class Editing(Printing):
 
     def file_text(self, path: str) -> str | None:
         """Return the text of a configuration that a script wrote, or that is at hand."""
-        if path in self.outcome.documents:
-            return self.outcome.documents[path]
-        return self.at_hand(path) if path.endswith(KEPT) else None
+        own = os.path.normpath(path)
+        written = next((text for name, text in self.outcome.documents.items() if os.path.normpath(name) == own), None)
+        if written is not None:
+            return written
+        return self.at_hand(path) if KEPT.search(path) else None
 
     def _copied(self, paths: Sequence[str]) -> bool:
         text = self.file_text(paths[0]) if len(paths) == 2 else None
@@ -141,7 +144,7 @@ class Editing(Printing):
     def _changed(self, flag: str, words: Sequence[str], command: Command) -> bool:
         """Follow `sed -i`: files that it changes in a way that is not followed are named."""
         more = ["-E"] if re.search("[Er]", flag.removeprefix("-i")) and not flag.startswith("--") else []
-        rest = [word for word in words if not (word.endswith(KEPT) and not reasons(word))]
+        rest = [word for word in words if not (KEPT.search(word) and not reasons(word))]
         for path in [word for word in words if word not in rest]:
             text = self.file_text(path)
             made = None if text is None else sed(text, [*more, *rest])
@@ -152,15 +155,3 @@ class Editing(Printing):
                 told = shown(" ".join(rest))[:60]
                 self.outcome.assume(f"{self.where} line {command.line}: what `sed {told}` changes is not followed")
         return True
-
-    def _substituted(self, text: str, assigned: Mapping[str, str]) -> str:
-        """Return a text with the variables that the environment has."""
-
-        def value(match: re.Match[str]) -> str:
-            name = match[1] or match[2]
-            known = assigned.get(name, self.value(name))
-            if name not in self.exported and name not in assigned:
-                known = None
-            return known if isinstance(known, str) else unknown(f"${name}")
-
-        return VARIABLE.sub(value, text)

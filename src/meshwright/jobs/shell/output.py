@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from ...errors import InputError
@@ -17,6 +17,7 @@ from .state import Leave
 from .syntax import Command, Compound, Script, parse_script
 from .words import expand
 
+VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 NODEFILE = r"""["']?\$\{?PBS_NODEFILE\}?["']?"""
 LSFS = r"""["']?\$\{?LSB_(?:DJOB_HOSTFILE|HOSTFILE)\}?["']?"""  # a line a slot, and one of the node of the script
 # commands that count what SLURM, PBS or LSF gives a job, and the variable of it
@@ -195,5 +196,26 @@ class Printing(Builtins):
         for part in parts[1:]:
             words = list(part[0].words) if isinstance(part[0], Command) else []
             fields = [value for word in words for value in expand(word.text, self)]
-            text = None if text is None or reasons(text) else filtered(text, fields)
+            if fields[:1] == ["envsubst"]:
+                text = None if text is None else self.substituted(text, fields[1:], {})
+            else:
+                text = None if text is None or reasons(text) else filtered(text, fields)
         return text
+
+    def substituted(self, text: str, words: Sequence[str], assigned: Mapping[str, str]) -> str:
+        """Return a text with the variables that the environment has, of `envsubst` and its words.
+
+        Where these name variables (`envsubst '$NODES $IMAGE'`), the others stay as they are.
+        """
+        wanted = {one or other for word in words for one, other in VARIABLE.findall(word)}
+
+        def value(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
+            if wanted and name not in wanted:
+                return match[0]
+            known = assigned.get(name, self.value(name))
+            if name not in self.exported and name not in assigned:
+                known = None
+            return known if isinstance(known, str) else unknown(f"${name}")
+
+        return VARIABLE.sub(value, text)
