@@ -28,6 +28,7 @@ from ..cluster.graph import OperatorTime
 from ..device import CPU, cache_bytes, is_accelerator
 from ..workload import functional
 from ..workload.conventions import EMULATES
+from ..workload.elements import UPDATED_BYTES
 from ..workload.float8 import in_float8
 from ..workload.graph import Operator, OperatorKind
 from .cache_pollution import compute_at_length, run_others
@@ -40,7 +41,6 @@ from .host_overhead.wake_up import time_resuming
 COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this much, if a few of them do; on an
 COLD_CACHES = 2  # accelerator whose cache is known, this multiple of it
 MAX_COPIES = 16
-UPDATE_BYTES_PER_PARAMETER = 16  # a weight, its gradient, two moments
 MIN_ROUNDS, MAX_ROUNDS = 3, 60
 AUTOCAST = {"": None, **dict.fromkeys(("bf16", *EMULATES), torch.bfloat16)}
 # what products under autocast give to: their inputs are of its type, those of the others are residuals in float32
@@ -127,7 +127,7 @@ def _time(operator: Operator, budget_s: float, device: torch.device, clock: CpuC
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
         if operator.kind in ONCE_A_STEP:
-            size_bytes = UPDATE_BYTES_PER_PARAMETER * operator.shape[1]
+            size_bytes = UPDATED_BYTES * operator.shape[1]
         count = max(2, min(MAX_COPIES, math.ceil(_cold_bytes(device) / max(1, size_bytes))))
         copies += [_make(operator) for _ in range(count - 1)]
     dist.barrier()

@@ -8,6 +8,7 @@ import msgspec
 
 from ..collectives.pricing.figures import bus_factor
 from ..quantities import Bytes, Count, Number, PerSecond, Seconds
+from ..workload.elements import SINGLE_BYTES
 
 DTYPES = {"float": "float32", "bfloat16": "bfloat16", "half": "float16", "int32": "int32"}  # ours: torch's
 # whose bus bandwidth follows from time and ranks; that of others is known where a table states it
@@ -30,7 +31,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     high_s: Seconds | None = None  # 90th percentile
     fastest_s: Seconds | None = None  # the call that took least
     dtype: str = "float"
-    element_bytes: Count = 4
+    element_bytes: Count = SINGLE_BYTES
     redop: str = "none"
     wrong: Number | None = None  # elements that were not what they must be; None where nothing was checked
     stated_busbw_bytes_per_s: PerSecond | None = None  # by the tool that printed the table

@@ -109,7 +109,7 @@ OFTEN = (
 @click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw a target's curves (SVG).")
 @click.option("--html", type=click.Path(path_type=Path), help="Write the plan's page to this file.")
 @click.option("--graph", metavar="FILE", type=click.Path(path_type=Path), help="Draw a step's operators by rank (SVG).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, is_eager=True, help="Print JSON.")
 @click.argument("more", metavar="[FILE|NAME=VALUE]...", nargs=-1)
 def command(**typed: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""

@@ -105,7 +105,7 @@ OF_STEPS = ("straggler", "layout", "gpus", "global_batch", "seq_len", "stack")
 @click.option("--method", metavar="NAME", type=click.Choice(["auto", "exact", "bounded"]), default="auto",
     help="auto, exact (events) or bounded.")  # fmt: skip
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="For Perfetto, with arrows.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, is_eager=True, help="Print JSON.")
 @click.argument("more", metavar="[FILE|NAME=VALUE]...", nargs=-1)
 def command(**typed_in: Any) -> int:
     """Simulate a collective or a training step, link by link, on up to 100,000 devices."""

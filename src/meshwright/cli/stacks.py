@@ -125,7 +125,7 @@ def _named(context: click.Context, option: click.Parameter, value: str | None) -
     if value is None or context.resilient_parsing:
         return value
     if value == "help":
-        _list()
+        _list(as_json=any(context.params.get(name) for name in ("as_json", "as_objects")))
         context.exit()
     if is_file(value):
         read_calibration(value)
@@ -135,12 +135,22 @@ def _named(context: click.Context, option: click.Parameter, value: str | None) -
     return stack_named(value)
 
 
-def _list() -> None:
+def _list(*, as_json: bool) -> None:
+    """Print the closed set; `--json` is read before `--stack` wherever it stands."""
+    from ..files import to_json
     from ..plan.layouts.stacks import listed
+    from ..workload.conventions import OWN
     from ..workload.engines import ALIASES
 
     known = listed()
+    if as_json:
+        click.echo(to_json({"stacks": known, "aliases": ALIASES}))
+        return
     width = max(len(one.name) for one in known)
     for one in known:
         say(f"{one.name:<{width}}  {one.title}: {one.origin}", indent=width + 2)
     say("; ".join(f"{alias}: {name}" for alias, name in ALIASES.items()))
+    own = next(one for one in known if one.name == OWN)
+    say(f"facts of {OWN} under bf16 (of all stacks: --json):")
+    for clause in own.in_words:
+        say(f"  {clause}", indent=4)

@@ -62,7 +62,7 @@ WORST_SHOWN, UNMEASURED_SHOWN = 10, 20
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @stack_option("Of rows that name none, or what --save wrote.")
 @click.option("--columns", is_flag=True, help="List the columns of a table and what they mean.")
-@click.option("--json", "as_objects", is_flag=True, help="One JSON object a row.")
+@click.option("--json", "as_objects", is_flag=True, is_eager=True, help="One JSON object a row.")
 @click.option("--hardware", multiple=True, type=click.Path(), help="TOML file with hardware of your own.")
 def command(
     runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[str, ...], job: tuple[str, ...],

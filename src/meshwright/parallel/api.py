@@ -26,7 +26,8 @@ from ..errors import InputError
 from ..layout import Layout, Plan, micro_batches
 from ..plan.search.measured_search import bucket_sizes
 from ..timeline import Lane, Performance
-from ..workload.conventions import ENGINE, SINGLE_BYTES
+from ..workload.conventions import ENGINE
+from ..workload.elements import SINGLE_BYTES
 from ..workload.held import Counts, states
 from .build import build_engine
 from .engine import Batch, Engine, OptimizerFactory, Settings

@@ -6,13 +6,14 @@ import msgspec
 
 from ..units import counted
 from ..workload.architecture import Architecture
+from ..workload.elements import HALF_BYTES
 from ..workload.kinds import Experts
 from ..workload.models import Model
 from .analytic import Setting
 from .analytic.price import PRODUCT_BYTES, flops_per_token, machine_of
 from .analytic.recipes import recipes
 
-LOW = frozenset(name for name, bytes_ in PRODUCT_BYTES.items() if bytes_ < 2)
+LOW = frozenset(name for name, bytes_ in PRODUCT_BYTES.items() if bytes_ < HALF_BYTES)
 
 MOST_TOKENS = 2**27  # of a step of a published run: MiniMax-01 ends at 128 M (arXiv 2501.08313, section 4)
 

@@ -33,6 +33,7 @@ from ..plan.search.measured_search import (
 )
 from ..timeline import Timeline
 from ..units import counted
+from ..workload.elements import STATES_BYTES
 from ..workload.transformer import describe_workload
 from .asynchronous.predict import island_of, repriced
 from .asynchronous.terms import check_mode, workers
@@ -45,7 +46,6 @@ from .job.topology_file import placements
 from .run.run_folder import RunFolder, check_writable
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
-CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
 DRAWS, DRAWN = 7, 16  # micro-batches that are drawn to time it, and the sequences of the larger ones
 MOST_NAMES = 4  # of files and folders, in the line of a part of the corpus
 PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
@@ -227,7 +227,7 @@ def _written_bytes(config: JobConfig) -> int:
     saves = 1 + (train.steps // train.checkpoint_every if train.checkpoint_every else 0)
     for_good = train.steps // train.keep_every if train.keep_every else 0
     kept = min(saves, train.keep_last + for_good + 1) if train.keep_last else saves
-    return kept * CHECKPOINT_BYTES_PER_PARAMETER * workload.parameters + PAGE_BYTES
+    return kept * STATES_BYTES * workload.parameters + PAGE_BYTES
 
 
 def wanted_layout(config: JobConfig, ranks: int | None) -> Layout | None:

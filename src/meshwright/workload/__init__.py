@@ -3,7 +3,7 @@
 - models: `models` (the catalogue), `configs` (config.json) -> `architecture` of `kinds` of layers (`attention_kinds`,
   `recurrent_kinds`); `adapters`
 - our decoder: `transformer` (numbers), `functional` (torch), `float8`; as `graph` (the Workload) and `chain`
-- a step: `conventions` and `engines` (what stacks do, what engines can run) -> `split` (what is sent), `held` (what is
-  kept) -> `weight_traffic` (of weights, when in a step) -> `stages` -> `program`; `routing` of experts, `recomputed`
-  modules, `holdings` of our own engine
+- a step: `elements` (bytes by type); `conventions`, `convention_words` and `engines` (what stacks do, what engines run)
+  -> `split` (what is sent), `held` (what is kept) -> `weight_traffic` (of weights, when in a step) -> `stages` ->
+  `program`; `routing` of experts, `recomputed` modules, `holdings` of our own engine
 """

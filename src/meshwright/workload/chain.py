@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 from ..layout import Recompute
 from ..pipelines import ChainUnit
-from .conventions import SINGLE_BYTES, engine
+from .conventions import engine
+from .elements import UPDATED_BYTES
 from .graph import Layer, Operator, Workload
-
-STATE_BYTES = 4 * SINGLE_BYTES  # of a parameter in float32: weight, gradient, two moments of AdamW
 
 Seconds = Callable[[Operator], tuple[float, float]]  # of forward and backward of an operator
 
@@ -49,7 +48,7 @@ def _unit(name: str, layer: Layer, seconds: Seconds, output_bytes: int, recomput
         forward_s,
         sum(time[1] for time in times) + again_s,
         weight_s=linear_s / 2,
-        state_bytes=STATE_BYTES * layer.parameters,
+        state_bytes=UPDATED_BYTES * layer.parameters,
         held_bytes=output_bytes if recompute == "full" and layer.recomputable else layer.saved_bytes,
         output_bytes=output_bytes,
     )

@@ -8,14 +8,19 @@ stacks do what `Conventions()` says, but for what `STACKS` says of them; their f
 
 import msgspec
 
+from .elements import HALF_BYTES, LOW_BYTES, MOMENTS_BYTES, NIBBLE_BYTES, SINGLE_BYTES, STATES_BYTES
 from .program import Number
 from .recomputed import INPUT, away_number, modules_number
 
-SINGLE_BYTES, HALF_BYTES = 4, 2
 # Bytes of a frozen weight in few bits, beside adapters: its code and its share of the scales. nf4 of bitsandbytes has a
 # scale of 4 bytes for 64 weights, nested 1 byte for these and 4 for 256 scales (Dettmers et al. 2023, arXiv 2305.14314,
 # section 3); GPTQ and AWQ have 2 bytes and a zero of 4 bits for 128
-FROZEN_BYTES = {"nf4": 0.5 + 4 / 64, "nf4-nested": 0.5 + 1 / 64 + 4 / (64 * 256), "int4": 0.5 + 2.5 / 128, "int8": 1.0}
+FROZEN_BYTES = {
+    "nf4": NIBBLE_BYTES + SINGLE_BYTES / 64,
+    "nf4-nested": NIBBLE_BYTES + LOW_BYTES / 64 + SINGLE_BYTES / (64 * 256),
+    "int4": NIBBLE_BYTES + (HALF_BYTES + NIBBLE_BYTES) / 128,
+    "int8": float(LOW_BYTES),
+}
 EMULATES = {"fp8": False, "fp8-emulated": True}  # precisions in 8 bits of our own engine: are products emulated?
 
 
@@ -31,7 +36,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     scattered_bytes: Number = 0  # ZeRO 2, 3: of a gradient that travels; 0: as `gradient_bytes`
     residual_bytes: Number = HALF_BYTES  # of activations between layers, and as they enter products
     product_bytes: Number = HALF_BYTES  # of what products return
-    optimizer_bytes: Number = 12  # of a parameter's moments, and of its master copy where there is one
+    optimizer_bytes: Number = STATES_BYTES  # of a parameter's moments, and of its master copy where there is one
     ends_moment_bytes: Number = 0  # of embedding and output beside that: Muon leaves them to AdamW
     paged_bytes: Number = 0  # of these, in memory that is moved to the host where the device is full (bitsandbytes)
     steps_early: Number = 0  # each gradient is used up and freed as soon as it is there, where there is one micro-batch
@@ -71,7 +76,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     roots_at_once: Number = 0  # the update makes the roots of all second moments at once (torch's AdamW on lists)
     sums_apart: Number = 0  # ZeRO 1: a rank's share of the summed gradients lies in a buffer of its own
     shares_single: Number = 0  # ZeRO 2, 3: a rank's share of the weights is in single precision, and the master copy
-    low_input_bytes: Number = 1  # of what enters a product in 8 bits or fewer, as it is kept for backward
+    low_input_bytes: Number = LOW_BYTES  # of what enters a product in 8 bits or fewer, as it is kept for backward
     gate_kept: Number = 0  # the gate's activation is kept beside its product with the other half
     # 0: all but attention's inside; 1: every second product; 2: all products; 3: as 1, without a layer's last
     selective_saves: Number = 0
@@ -95,9 +100,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     weighted_kept: Number = 0  # ep: rows are kept once more as they are weighted, in the residual stream's type
     frees_early: Number = 0  # the peak is looked for at each moment of a backward that frees what it has used
     spare_gradient_bytes: Number = HALF_BYTES  # of a layer's weights: gradients that fused sums leave unused
-    master_bytes: Number = (
-        4  # of the master copy in `optimizer_bytes`: where shares are in single precision they are it
-    )
+    master_bytes: Number = SINGLE_BYTES  # of the master copy in `optimizer_bytes`: single shares are it themselves
     trained: Number = 1.0  # share of the parameters that has gradients and states; the rest is frozen
     # of a frozen weight of a layer's products that lies in fewer bits than it multiplies in; 0: in those of all others
     base_bytes: Number = 0
@@ -113,12 +116,13 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 ENGINE = Conventions(
-    weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
+    weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=MOMENTS_BYTES,
     reshards=1, root_stays=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1,
     gather_waits=1, lone_experts_stay=1, stops_early=1, host_weight_bytes=SINGLE_BYTES,
     held_weight_bytes=SINGLE_BYTES, sums_apart=1,
-    shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
-    norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
+    shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=3 * SINGLE_BYTES,
+    parallel_logit_bytes=4 * SINGLE_BYTES, gathers_kept=1, norm_copies=2, weighted_kept=1, frees_early=1,
+    spare_gradient_bytes=0, master_bytes=0,
     cut_by_cost=1, joined_adapters=0,
 )  # fmt: skip
 LOGIT_GRADIENT_BYTES = 2 * SINGLE_BYTES  # of `logit_bytes`: gradients in the loss's backward; the rest was kept for it
@@ -148,10 +152,10 @@ OWN = "meshwright"
 # (huggingface/transformers:src/transformers/training_args.py), and LitGPT's and prime-rl's
 SHARDED = Conventions(
     root_stays=1, host_weight_bytes=SINGLE_BYTES, shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1,
-    logit_bytes=12, spare_gradient_bytes=0, joined_adapters=0, gradients_late=2, roots_at_once=1,
+    logit_bytes=3 * SINGLE_BYTES, spare_gradient_bytes=0, joined_adapters=0, gradients_late=2, roots_at_once=1,
 )  # fmt: skip
 EVERY_SECOND = msgspec.structs.replace(  # the gate's activation is computed again
-    SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12
+    SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=4 * SINGLE_BYTES, fragments=0.12
 )
 TITAN_2024 = msgspec.structs.replace(EVERY_SECOND, selective_saves=3)  # compiled layers
 # torchtitan 0.3 computes output and loss of an eighth of the sequence at a time (components/loss.py,
@@ -173,7 +177,9 @@ MAXTEXT = msgspec.structs.replace(XLA, selective_saves=2)
 # beside their softmax and two gradients in single precision (models/llama/modeling_llama.py, loss/loss_utils.py). FSDP
 # scatters gradients in the type of the computation: Accelerate asks for that (src/accelerate/utils/dataclasses.py,
 # set_mixed_precision: reduce_dtype), and where nobody asks PyTorch does so
-EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit_bytes=14, scattered_bytes=HALF_BYTES)
+EAGER = msgspec.structs.replace(
+    SHARDED, norms_single=1, one_projection=0, logit_bytes=HALF_BYTES + 3 * SINGLE_BYTES, scattered_bytes=HALF_BYTES
+)
 # NeMo Automodel loads weights in the type of the checkpoint, bfloat16, and PyTorch's Adam keeps its moments in it
 # (torch_dtype="auto", nemo_automodel/_transformers/auto_model.py); recipes that ask for float32 say so. Its selective
 # recomputation keeps every second product (components/distributed/activation_checkpointing.py)
@@ -204,10 +210,11 @@ PRIME_RL = msgspec.structs.replace(SHARDED, logit_bytes=4 * SINGLE_BYTES)
 # and the activation function are computed again, whose inputs are kept in 8 bits; moments in half precision; DeepEP,
 # which weighs the experts' rows as it brings them back
 DEEPSEEK = Conventions(
-    modules_again=modules_number(("layernorm", "mla_up_proj", "moe_act")), gate_bytes=1, returned_kept=0, routed_once=1,
-    optimizer_bytes=SINGLE_BYTES + 2 * HALF_BYTES,
+    modules_again=modules_number(("layernorm", "mla_up_proj", "moe_act")), gate_bytes=LOW_BYTES, returned_kept=0,
+    routed_once=1, optimizer_bytes=SINGLE_BYTES + 2 * HALF_BYTES,
 )  # fmt: skip
-UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused losses and sums of gradients
+# before fused losses and sums of gradients
+UNFUSED = Conventions(logit_bytes=HALF_BYTES + SINGLE_BYTES, spare_gradient_bytes=0)
 # ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840): half-precision gradients leave as backward makes them, and CPU-Adam
 # copies weights back tile by tile; Megatron-LM's --optimizer-cpu-offload overlaps only where a flag of its own says so
 # under ZeRO gradients travel and add up in the type of the model (runtime/engine.py, get_data_types,
@@ -289,7 +296,7 @@ def conventions_of(stack: str, precision: str = "bf16") -> Conventions:
     if stack in WEIGHED_INSIDE:
         found = msgspec.structs.replace(found, returned_kept=0)
     if stack in LOW_GATHERS and precision == "fp8":
-        found = msgspec.structs.replace(found, weight_bytes=1)
+        found = msgspec.structs.replace(found, weight_bytes=LOW_BYTES)
     if stack in HALF_SUMS and precision not in HIGH:
         return msgspec.structs.replace(found, held_gradient_bytes=HALF_BYTES, gradient_bytes=HALF_BYTES)
     return found

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .conventions import SINGLE_BYTES, Conventions
+from .conventions import Conventions
+from .elements import SINGLE_BYTES
 from .program import Flag, Held, Moment, Number, States
 from .split import SplitDegrees, host_master_bytes, host_weight_bytes, in_each_micro_batch, where
 

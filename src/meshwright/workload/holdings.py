@@ -15,7 +15,8 @@ from ..layout import Layout
 from ..mesh import size
 from ..pipelines import SLACK, StageTarget, best_cut, peak_in_flight, schedule
 from .chain import chain_units
-from .conventions import LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
+from .conventions import LOGIT_GRADIENT_BYTES, Conventions, engine
+from .elements import SINGLE_BYTES
 from .graph import Layer, Workload
 from .held import Counts, KeptActivations, gathered, moments, peak, states
 from .program import Held

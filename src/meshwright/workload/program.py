@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from ..layout import Layout
 from ..mesh import Axis
+from .elements import HALF_BYTES, SINGLE_BYTES, TYPE_NAMES
 
 Number = float | npt.NDArray[Any]  # of one layout, or an array of many
 Flag = bool | npt.NDArray[np.bool_]  # of one layout, or of many
 ADDED_UP = frozenset({"all_reduce", "reduce_scatter"})  # what they take depends on the type, not on bytes alone
 FLOAT = "float"  # as nccl-tests name types
-DTYPES = {2: "bfloat16", 4: FLOAT}  # by the bytes of an element
+DTYPES = {HALF_BYTES: TYPE_NAMES[HALF_BYTES], SINGLE_BYTES: FLOAT}  # by the bytes of an element
 
 
 class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -35,7 +36,7 @@ class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bytes: Number
     calls: Number = 1
     once: Number = 0
-    element_bytes: Number = 4  # of what it carries
+    element_bytes: Number = SINGLE_BYTES  # of what it carries
     leaving: Number = 1.0  # of an all-to-all's bytes for other nodes, the share that is sent there
     algorithm: str = "auto"  # ring, hierarchical where groups have several ranks in each node, pairwise all-to-all
 

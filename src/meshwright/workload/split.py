@@ -24,10 +24,11 @@ import msgspec
 import numpy as np
 
 from ..mesh import Axis
-from .conventions import SINGLE_BYTES, Conventions
+from .conventions import Conventions
+from .elements import LONG_BYTES, SINGLE_BYTES
 from .program import Comm, Flag, Number
 
-COUNT_BYTES = 8  # the number of rows for one expert, the number of one expert
+COUNT_BYTES = LONG_BYTES  # the number of rows for one expert, the number of one expert
 
 
 class SplitDegrees(Protocol):

@@ -8,14 +8,15 @@ import msgspec
 from ..layout import Layout
 from ..mesh import Axis, size
 from ..pipelines import schedule
-from .conventions import SINGLE_BYTES, Conventions, engine
+from .conventions import Conventions, engine
+from .elements import DOUBLE_BYTES, SINGLE_BYTES
 from .graph import Layer, Workload
 from .holdings import held_by
 from .program import Comm, Number, Stage, StepProgram, Unit
 from .split import LayerTraffic, Sizes, context_exchange, expert_exchange, stage_message, tensor_exchange
 from .weight_traffic import WeightTraffic, called, has_matrix_twice, outside_of_layers
 
-NORM_BYTES = 8  # the sum of squares of a gradient
+NORM_BYTES = DOUBLE_BYTES  # the sum of squares of a gradient
 LOSS_VALUES = 3  # single ones of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
 ENDS = frozenset({"embedding", "output"})  # units outside of the stack of layers
 

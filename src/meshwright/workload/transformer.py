@@ -10,7 +10,8 @@ import msgspec
 
 from ..layout import Layout
 from ..quantities import Base, Factor, Layers, Share, Tokens, Width
-from .conventions import EMULATES, LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
+from .conventions import EMULATES, LOGIT_GRADIENT_BYTES, Conventions, engine
+from .elements import LONG_BYTES, SINGLE_BYTES
 from .graph import Layer, Operator, Workload
 
 
@@ -120,7 +121,10 @@ def describe_workload(
     embedding = Layer(
         name="embedding",
         parameters=vocabulary * hidden,
-        operators=(Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=8 * rows), *dropped),
+        operators=(
+            Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=LONG_BYTES * rows),
+            *dropped,
+        ),
     )
     layer = Layer(
         name="decoder layer",

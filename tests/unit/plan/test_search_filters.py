@@ -25,7 +25,8 @@ from meshwright.plan.layouts.stacks import default_stack, listed, stack_named, s
 from meshwright.plan.search.explore import explore, price_all, space_of
 from meshwright.plan.tables.runs import read_rows, seen_of
 from meshwright.plan.validate import known_models
-from meshwright.workload.conventions import OWN
+from meshwright.workload.convention_words import clauses_of, named_facts
+from meshwright.workload.conventions import OWN, Conventions, engine
 from meshwright.workload.engines import ENGINES
 from meshwright.workload.models import load_model
 from tests.unit.plan.test_explore import setting
@@ -153,6 +154,29 @@ def test_the_command_line_lists_stacks_and_refuses_others(command):
     assert listing.exit_code == 0
     assert all(one.name in listing.output for one in listed())
     assert "did you mean titan?" in str(wrong.exception)
+
+
+def test_the_list_of_stacks_says_what_our_own_engine_sends_and_holds():
+    listing = invoke("plan --stack help").output
+
+    (line,) = [one for one in listing.splitlines() if one.startswith("meshwright")]
+    assert line.endswith("generic constants, facts of its own")
+    assert all(f"  {clause}\n" in listing for clause in clauses_of(named_facts(engine("bf16"), types=True)))
+
+
+@pytest.mark.parametrize(
+    "words", ["plan --stack help --json", "plan --json --stack help", "simulate --stack help --json",
+              "validate --stack help --json"],
+)  # fmt: skip
+def test_the_list_of_stacks_is_json_where_that_is_asked_for(words):
+    found = json.loads(invoke(words).output)
+
+    known = {stack["name"]: stack for stack in found["stacks"]}
+    assert set(known) == {one.name for one in listed()}
+    assert set(found["aliases"]) <= set(stack_names())
+    own = known["meshwright"]["facts"]
+    assert own.items() <= {name: getattr(engine("bf16"), name) for name in Conventions.__struct_fields__}.items()
+    assert known["trl"]["facts"]["loss_rows"] == 512
 
 
 def test_the_default_stack_is_ours_for_what_ours_runs():

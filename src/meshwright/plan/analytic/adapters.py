@@ -16,7 +16,7 @@ one kernel at the memory's rate, which is the least that it takes.
 
 import numpy as np
 
-from ...workload.conventions import HALF_BYTES
+from ...workload.elements import BOOL_BYTES, HALF_BYTES, SINGLE_BYTES
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import expert_parameters
@@ -24,8 +24,8 @@ from .states import expert_parameters
 FORWARD_IN, FORWARD_OUT = 1.0, 4.0
 BACKWARD_IN, BACKWARD_OUT = 5.0, 2.0
 # bytes of an element: 2 read and 4 written, 4 read, 4 and 1 written, 4 read and 2 written; backward the same way back
-CAST_BYTES = 21.0
-CAST_KEPT_BYTES = 3.0
+CAST_BYTES = 2.0 * HALF_BYTES + 4.0 * SINGLE_BYTES + BOOL_BYTES
+CAST_KEPT_BYTES = float(HALF_BYTES + BOOL_BYTES)  # the cast copy, and the mask of what is dropped
 
 
 def adapters_s(

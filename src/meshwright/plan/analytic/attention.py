@@ -12,16 +12,18 @@ Without fusion the scores travel through memory: nine bytes a score forward and 
 
 import numpy as np
 
+from ...workload.elements import BOOL_BYTES, HALF_BYTES
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
 
-FORWARD_SCORE_BYTES, BACKWARD_SCORE_BYTES = 9.0, 11.0
+FORWARD_SCORE_BYTES = 4.0 * HALF_BYTES + BOOL_BYTES  # scores written, read, their softmax written, read; and a mask
+BACKWARD_SCORE_BYTES = 5.0 * HALF_BYTES + BOOL_BYTES  # and their gradient
 ALIGNED = 8  # elements: batched products of a head that is no multiple of it leave the tensor cores' fast path
 FUSED_BATCH = 4  # Megatron's fused softmax needs micro-batch x heads to be a multiple of it
 RECURRENT_PASSES = 5.0
 HOPPER_FLOPS, HOPPER_BYTES_PER_S = 989e12, 3.35e12  # an H100's half precision and memory
 USUAL_WIDTH = 128.0  # of a head, at which `attention` is what a kernel reaches
-FALLBACK_BYTES = 3.0  # softmax in separate kernels, in single precision
+FALLBACK_PASSES = 3.0  # softmax in separate kernels, in single precision
 
 
 def flash_s(
@@ -87,6 +89,6 @@ def unfused_s(
     ragged = model.head_dim % ALIGNED > 0
     flops_s = 4.0 * scores * model.head_dim / (machine.peak_half * c.product)
     products = flops_s * (1.0 + c.product_depth / model.head_dim) * np.where(ragged, c.head_ragged, 1.0)
-    fallback = np.where((grid.mbs * heads) % FUSED_BATCH > 0, FALLBACK_BYTES, 1.0)
+    fallback = np.where((grid.mbs * heads) % FUSED_BATCH > 0, FALLBACK_PASSES, 1.0)
     byte_s = scores * fallback * c.softmax / (machine.memory_rate * c.memory)
     return products + FORWARD_SCORE_BYTES * byte_s, 2.0 * products + BACKWARD_SCORE_BYTES * byte_s

@@ -7,7 +7,8 @@ import numpy as np
 
 from ...hardware import load_catalogue
 from ...layout import FITS, Fits
-from ...workload.conventions import HALF_BYTES, OWN, conventions_of
+from ...workload.conventions import OWN, conventions_of
+from ...workload.elements import HALF_BYTES
 from .coefficients import STRANGERS, Book
 from .quantities import Number
 

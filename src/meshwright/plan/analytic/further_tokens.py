@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...workload.conventions import HALF_BYTES
+from ...workload.elements import HALF_BYTES
 from ...workload.program import Comm
 from .axis_traffic import Axis
 from .coefficients import Coefficients

@@ -7,7 +7,8 @@ multiplies.
 from collections.abc import Iterable, Mapping
 
 from ...errors import InputError, nearest
-from ...workload.conventions import EVERY_SECOND, FROZEN_BYTES, HALF_BYTES, HALF_STATES, OWN, SINGLE_BYTES
+from ...workload.conventions import EVERY_SECOND, FROZEN_BYTES, HALF_STATES, OWN
+from ...workload.elements import HALF_BYTES, SINGLE_BYTES
 from .optimizers import ADAM_BYTES
 
 BITS_AND_BYTES = frozenset({"nf4", "nf4-nested", "int8"})  # types that its layers hold, one scale for some weights

@@ -12,14 +12,15 @@ import numpy as np
 
 from ...hardware import load_catalogue
 from ...units import format_rate
-from ...workload.conventions import SINGLE_BYTES
+from ...workload.elements import HALF_BYTES, SINGLE_BYTES
 from ...workload.program import Comm
 from ...workload.split import HostTraffic, adds_on_host, expert_traffic, host_master_bytes, host_traffic
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
 
-ONCE_BYTES = 6.0  # an update's gradient read and its weight written for the device
-ADDED_BYTES = 12.0  # a gradient, where FSDP2 adds those of micro-batches up on the host: two read, one written
+ONCE_BYTES = float(SINGLE_BYTES + HALF_BYTES)  # an update's gradient read and its weight written for the device
+# a gradient, where FSDP2 adds those of micro-batches up on the host: two read, one written
+ADDED_BYTES = 3.0 * SINGLE_BYTES
 MEMORY_SHARE = 0.46  # of the rate of the host's memory
 LINK_SHARE = 0.8  # of the link's; assumed: 80 to 90 % are common on PCIe and NVLink-C2C alike
 ASSUMED_MEMORY_RATE = 50e9  # a GPU's share of its host's memory, where no processor beside such a GPU is known

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from ...workload.conventions import HALF_BYTES
+from ...workload.elements import HALF_BYTES, SINGLE_BYTES
 from ...workload.routing import nodes_beside, nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
 from .adapters import adapters_s, unpacking_s
@@ -27,7 +27,7 @@ INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
 EXPERT_PRODUCTS = 2.0  # of one expert: gate and up together, and down
 # bytes of an element that the two norms of a layer move as operators of single precision, each written and read again:
 # conversion, square, mean, product, conversion back, weight (LlamaRMSNorm of transformers), less those counted above
-NORMS_APART_BYTES = 2 * (36.0 - 4.0)
+NORMS_APART_BYTES = 2 * (7.0 * SINGLE_BYTES + 4.0 * HALF_BYTES - 2.0 * HALF_BYTES)
 NORM_SHARE = 0.4  # of the first: two norms read and write T x h
 SORTS = 4.0  # passes over rows that are exchanged for heads: read and written before it and after it
 BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 
 from ...errors import InputError, nearest
-from ...workload.conventions import SINGLE_BYTES
+from ...workload.elements import HALF_BYTES, LOW_BYTES, MOMENTS_BYTES, SINGLE_BYTES
 from ...workload.recomputed import modules_number
 from .step import UPDATE_BYTES
 
-ADAM_BYTES = 2.0 * SINGLE_BYTES  # of a parameter's two moments
+ADAM_BYTES = float(MOMENTS_BYTES)  # of a parameter's two moments
 STATE_PASSES = 2.0  # an update reads and writes the moments
 # bytes of a parameter's moments beside its master copy
 MOMENTS = {
-    **{"adamw": 8.0, "adam": 8.0, "adamw-fused": 8.0, "adamw-fp32": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0},
-    **{"lion": 4.0, "muon": 4.0},
-    **{"sgd-momentum": 4.0, "adafactor": 0.0, "sgd": 0.0},
+    **dict.fromkeys(("adamw", "adam", "adamw-fused", "adamw-fp32"), ADAM_BYTES),
+    **{"adamw-bf16": 2.0 * HALF_BYTES, "adam8bit": 2.0 * LOW_BYTES},
+    **dict.fromkeys(("lion", "muon", "sgd-momentum"), float(SINGLE_BYTES)),  # one moment
+    **dict.fromkeys(("adafactor", "sgd"), 0.0),
 }
 PAGED, EARLY = "paged-", "-in-backward"  # what may stand before a name, and after it
 MOMENTS |= {f"{PAGED}{name}": MOMENTS[name] for name in ("adamw", "adamw-fp32", "adam8bit", "lion")}  # bitsandbytes'

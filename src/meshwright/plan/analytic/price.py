@@ -16,7 +16,8 @@ from ...layout import Layout
 from ...timeline import Performance
 from ...workload.adapters import adapted_flops_per_token, adapter_parameters, share_in_layers, trained_share
 from ...workload.architecture import Architecture
-from ...workload.conventions import HALF_BYTES, OWN, SINGLE_BYTES, conventions_of
+from ...workload.conventions import OWN, conventions_of
+from ...workload.elements import HALF_BYTES, PRECISION_BYTES, SINGLE_BYTES
 from ...workload.recomputed import away_number, results_number
 from .calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
 from .cautions import cautions, torus_doubts, widened
@@ -44,8 +45,7 @@ SPELT |= dict.fromkeys(("fp8-tensor", "fp8-tensorwise", "fp8-delayed", "fp8-curr
 SPELT |= {"fp8-rowwise": "fp8-row"} | dict.fromkeys(("fp8-blockwise", "fp8-subchannel", "fp8-sc"), "fp8-block")
 PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "fp32": "fp32"}
 PEAKS |= {name: recipe.of for name, recipe in recipes().items()}
-PRODUCT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "fp4": 0.5, "nvfp4": 0.5}
-PRODUCT_BYTES |= {name: PRODUCT_BYTES[recipe.of] for name, recipe in recipes().items()}
+PRODUCT_BYTES = PRECISION_BYTES | {name: PRECISION_BYTES[recipe.of] for name, recipe in recipes().items()}
 NOT_MODELLED = (
     "stragglers and failures",
     "data loading",

@@ -7,6 +7,7 @@ Williams et al. 2009).
 
 import numpy as np
 
+from ...workload.elements import HALF_BYTES
 from .coefficients import Coefficients
 from .quantities import Machine, Number
 
@@ -16,7 +17,7 @@ def product_s(machine: Machine, c: Coefficients, m: Number, n: Number, k: Number
     ideal = 2.0 * m * n * k / (machine.peak * c.product)
     shaped = ideal * (1.0 + c.product_depth / k) * (1.0 + c.product_width / m + c.product_width / n)
     moved = (m * k + k * n + m * n) * machine.product_bytes / (machine.memory_rate * c.memory)
-    casts = c.cast * (machine.product_bytes < 2.0) * (m * k + k * n) / (machine.memory_rate * c.memory)
+    casts = c.cast * (machine.product_bytes < HALF_BYTES) * (m * k + k * n) / (machine.memory_rate * c.memory)
     return np.maximum(shaped, moved) + casts
 
 

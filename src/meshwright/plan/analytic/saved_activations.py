@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...workload.conventions import SINGLE_BYTES
+from ...workload.elements import BOOL_BYTES, HALF_BYTES, SINGLE_BYTES
 from ...workload.recomputed import AWAY_PLACES, INPUT, PLACES, RESULT_PLACES
 from .adapters import CAST_KEPT_BYTES, entering_elements, is_cast
 from .coefficients import Coefficients
@@ -20,9 +20,10 @@ from .states import expert_parameters
 
 SELECTIVE = 1  # indices of quantities.RECOMPUTES
 FULL = 2
-SCORE_BYTES = 5.0  # softmax output, its mask and its dropout, without fused attention
-MASK_BYTES = 2.0  # of the two dropouts of a layer, in stacks of that time
-ROUTER_BYTES = 12.0  # of each expert and token: logit, its softmax, the map of choices, in single precision
+SCORE_BYTES = 2.0 * HALF_BYTES + BOOL_BYTES  # softmax output, its mask and its dropout, without fused attention
+MASK_BYTES = 2.0 * BOOL_BYTES  # of the two dropouts of a layer, in stacks of that time
+# of each expert and token: logit, its softmax, the map of choices, in single precision
+ROUTER_BYTES = 3.0 * SINGLE_BYTES
 
 
 def element_bytes(machine: Machine, c: Coefficients) -> Number:
@@ -164,7 +165,7 @@ def layer_parts(
 ) -> LayerParts:
     """Return what a layer keeps without recomputation: what it computes again before its backward, with it."""
     element, residual = element_bytes(machine, c), residual_bytes(machine, c)
-    entering: Number = np.where(machine.product_bytes < 2.0, c.low_input_bytes, element)
+    entering: Number = np.where(machine.product_bytes < HALF_BYTES, c.low_input_bytes, element)
     tokens = grid.mbs * model.rows(seq_len) / grid.cp
     masks: Number = np.where(c.flash > 0, 0.0, MASK_BYTES)
     gathered: Number = np.where(c.gathers_kept > 0, 1.0, rows_cut(grid))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...workload.architecture import MTP_NORMS
-from ...workload.conventions import SINGLE_BYTES
+from ...workload.elements import SINGLE_BYTES
 from ...workload.held import Counts, states
 from ...workload.program import States
 from .coefficients import Coefficients

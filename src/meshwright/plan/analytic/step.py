@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...mesh import stride
-from ...workload.conventions import HALF_BYTES
+from ...workload.elements import HALF_BYTES, SINGLE_BYTES, STATES_BYTES
 from ...workload.held import gradients_are_shares, updated_by_rank
 from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
@@ -22,8 +22,10 @@ from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import end_parameters, further_parameters, staying_parameters
 
-LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
-UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
+# a logit: written, read by the cast and its gradient in half precision; cast, softmax and gradient in single precision
+LOSS_BYTES = 3.0 * HALF_BYTES + 3.0 * SINGLE_BYTES
+# a parameter: gradient read, master weight and two moments read and written, weight written
+UPDATE_BYTES = float(SINGLE_BYTES + 2 * STATES_BYTES + HALF_BYTES)
 # of a bucket, as Megatron-LM fills them: a minimum, and an amount for each data-parallel rank
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK = 40e6, 1e6
 SENDS = 10.0  # small messages between two GPUs of a node in the time of one small all-reduce

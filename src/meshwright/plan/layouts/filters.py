@@ -10,7 +10,8 @@ from ...jobs.emit.rules import SCHEDULES, allowed, misordered, refusals
 from ...layout import AXES, Layout
 from ...units import counted
 from ...workload.architecture import Architecture
-from ...workload.conventions import OWN, SINGLE_BYTES, Conventions, conventions_of
+from ...workload.conventions import OWN, Conventions, conventions_of
+from ...workload.elements import SINGLE_BYTES
 from ...workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts, itself_with, uneven_note
 from ..analytic import Grid, Setting, book
 from ..analytic.by_stage import layers_of_stages

@@ -9,7 +9,8 @@ from ...errors import InputError, nearest
 from ...hardware import load_catalogue
 from ...layout import Layout
 from ...units import counted
-from ...workload.conventions import OWN
+from ...workload.convention_words import clauses_of, named_facts
+from ...workload.conventions import DESCRIBED, OWN, conventions_of
 from ...workload.engines import ALIASES
 from ..analytic.coefficients import STRANGERS, Book, book
 from .legality import unrunnable
@@ -31,6 +32,8 @@ class ListedStack(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     origin: str  # where its constants come from
+    facts: dict[str, float] = {}  # of what it sends and holds under bf16, where most do otherwise; of ours all types
+    in_words: tuple[str, ...] = ()  # the same
 
 
 def stack_names(known: Book | None = None) -> list[str]:
@@ -87,10 +90,15 @@ def default_stack(
 def listed() -> list[ListedStack]:
     """Return the closed set, engines and published stacks, with where the constants of each come from."""
     known = book()
-    return [
-        ListedStack(name=name, title=stack.title, origin=origin_of(known, name))
-        for name, stack in sorted(known.stacks.items())
-    ]
+    found = []
+    for name, stack in sorted(known.stacks.items()):
+        its = named_facts(conventions_of(known.described(name)), types=name == OWN)
+        found.append(
+            ListedStack(
+                name=name, title=stack.title, origin=origin_of(known, name), facts=its, in_words=tuple(clauses_of(its))
+            )
+        )
+    return found
 
 
 def origin_of(known: Book, stack: str) -> str:
@@ -98,6 +106,6 @@ def origin_of(known: Book, stack: str) -> str:
     own = known.fitted(stack)
     errors = known.errors.get(own)
     if errors is None:
-        return "generic facts"
+        return "generic constants, facts of its own" if known.described(stack) in DESCRIBED else "generic facts"
     whose = "this stack" if own == stack else own
     return f"fitted on {counted(errors.runs, 'run')} of {whose}"

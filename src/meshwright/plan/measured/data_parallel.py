@@ -19,11 +19,12 @@ from ...mesh import size
 from ...timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
 from ...units import counted
 from ...workload.conventions import ENGINE
+from ...workload.elements import DOUBLE_BYTES
 from ...workload.graph import Layer, Operator, Workload
 from ...workload.program import FLOAT, Comm
 from ...workload.stages import step_program
 
-LOSS_BYTES = 16  # the loss and whether to stop, in float64
+LOSS_BYTES = 2 * DOUBLE_BYTES  # the loss and whether to stop, in float64
 
 
 class StepInputs(msgspec.Struct, frozen=True, kw_only=True):

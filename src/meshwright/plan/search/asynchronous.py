@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ...errors import InputError
 from ...layout import Layout
 from ...timeline import Performance
+from ...workload.elements import HALF_BYTES, LOW_BYTES, SINGLE_BYTES
 
 Mode = Literal["sync", "parameter_server", "local_sgd", "diloco"]
 Wire = Literal["full", "bf16", "int8"]
@@ -80,7 +81,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of a mode: parameters, workers, links."""
 
     parameters: int
-    element_bytes: int = 4
+    element_bytes: int = SINGLE_BYTES
     compute_s: tuple[float, ...]  # of a share, for each worker
     bandwidth_bytes_per_s: float  # of a link, per direction
     latency_s: float = 0.0
@@ -100,8 +101,8 @@ class AsyncPrice(msgspec.Struct, frozen=True, kw_only=True):
 def encoded_bytes(count: int, element_bytes: int, wire: Wire) -> int:
     """Return the bytes of `count` elements on the wire."""
     if wire == "int8":
-        return count + 4 * -(-count // INT8_BLOCK)
-    return count * (2 if wire == "bf16" else element_bytes)
+        return LOW_BYTES * count + SINGLE_BYTES * -(-count // INT8_BLOCK)
+    return count * (HALF_BYTES if wire == "bf16" else element_bytes)
 
 
 def price_mode(mode: AsynchronousMode, around: Surroundings) -> AsyncPrice:

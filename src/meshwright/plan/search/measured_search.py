@@ -15,6 +15,7 @@ from ...errors import InputError
 from ...layout import Candidate, Layout, Offload, Plan, micro_batches
 from ...timeline import Performance, Timeline
 from ...units import counted, format_bytes, format_time
+from ...workload.elements import SINGLE_BYTES
 from ...workload.graph import Workload
 from ...workload.held import peak
 from ...workload.holdings import held_by, peak_memory_bytes
@@ -203,7 +204,7 @@ def choose_layout(
         memory = peak_memory_bytes(inputs.workload, layout, micro_batches=count)
         options: list[tuple[Performance, int, Timeline]] = []
         predict = predict_step if layout.is_plain else predict_spmd_step
-        sizes = bucket_sizes(inputs.workload.parameters * 4, layout.dp)
+        sizes = bucket_sizes(SINGLE_BYTES * inputs.workload.parameters, layout.dp)
         if layout.pp > 1:
             predict, sizes = predict_pipeline_step, sizes[:1]  # its price does not depend on them
         for bucket in sizes:

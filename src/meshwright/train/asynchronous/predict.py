@@ -8,7 +8,7 @@ from ...cluster.graph import Measurements
 from ...layout import Layout, Plan
 from ...plan.measured.data_parallel import find_fit
 from ...plan.search.asynchronous import AsynchronousMode, Surroundings, WorkerStep, price_mode
-from ...workload.conventions import SINGLE_BYTES
+from ...workload.elements import SINGLE_BYTES
 from ...workload.holdings import held_by
 from ...workload.transformer import describe_workload, parameter_shapes
 from ..job.config import JobConfig
