@@ -185,7 +185,11 @@ def verify_(everything: bool, max_ranks: int, trips: tuple[Path, ...], as_json: 
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file: its links are priced.")
 @click.option("--rate", metavar="RATE", help="Between any two ranks, or inside a node (10GB/s).")
 @click.option("--alpha", metavar="TIME", help="Latency of a message (5us).")
-@click.option("--inter", metavar="RATE", help="Of each NIC (400Gbps); needs --ranks-per-node.")
+@click.option(
+    "--inter",
+    metavar="RATE",
+    help="Of each NIC (400Gbps); needs --ranks-per-node. With --like and --cluster: of all NICs of a node together.",
+)
 @click.option("--inter-alpha", metavar="TIME", help="Between nodes. Default: --alpha.")
 @click.option("--nics", metavar="N", type=click.IntRange(min=1), help="NICs of a node. Default: 1.")
 @JSON

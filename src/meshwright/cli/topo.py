@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ..bench.reading import read_tables
 from ..cluster.analysis import analyse
+from ..cluster.catalogue_devices import open_domain
 from ..cluster.discovery.discover import discover
 from ..cluster.discovery.plugins import net_plugins
 from ..cluster.drawing.draw import draw
@@ -100,6 +101,8 @@ def command(
         cluster = surrounding_cluster() or discover(catalogue, gpu)
     if domain is not None:
         cluster = replace(cluster, scale_up_nodes=domain)
+    if said := open_domain(cluster, catalogue):
+        cluster = replace(cluster, warnings=(*cluster.warnings, said))
     code = _show(cluster, svg_file, save, as_json)
     if dumps:
         return code

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
-from ..units import counted, format_rate
+from ..units import counted, first_few, format_rate
 from .builders import bisection_bytes_per_s
 from .cuts import least_cut
 from .domains import Domain, domains, own_links
 from .graph import Cluster, Link
-from .nics import nic_of_gpu
+from .nics import nic_of_gpu, undecided
 from .paths import MEANING, PCIE_ORDER, SLOW, is_own, nvlink_count, rank
 from .proximity import placement_advice as closer
 from .verdicts import verdicts
@@ -205,6 +205,11 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
                 f"{len(far)} of {counted(len(nics), 'GPU')} {reach} NIC over {kind} ({shown}): {MEANING[kind]}"
                 f"{HIDDEN if _looks_hidden(nics) else ''}"
             )
+    if open_gpus := undecided(cluster, nics):
+        advice.append(
+            f"{first_few(open_gpus, 8)}: every NIC is SYS away: which of them serves which GPU is not told; the rates "
+            "of NICs (ibstat) and their NUMA nodes (lstopo, lspci -vv) tell"
+        )
     if said := _built_without_links(cluster):
         advice.append(said)
     if said := _ring_of_all(cluster):

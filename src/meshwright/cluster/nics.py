@@ -1,7 +1,7 @@
 """NICs that carry the traffic of GPUs, told from those for management beside them by their rates."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .graph import Cluster, Device, Link
@@ -23,8 +23,33 @@ def nic_of_gpu(cluster: Cluster) -> dict[str, tuple[str, str]]:
     """Return for each GPU the NIC that serves it best, and the kind of path to it.
 
     The fastest NICs serve, of those the nearest; GPUs share NICs evenly where several are as fast and as near. Rates
-    count only where those of all NICs of a GPU are known.
+    count only where those of all NICs of a GPU are known. A GPU to which all are far has the one of a GPU of its NUMA
+    node; it is left out where nothing tells one NIC from another (`undecided`).
     """
+    ways = {gpu: best_ways(its) for gpu, its in _ways(cluster).items()}
+    near = {way.nic: gpu for gpu, its in ways.items() if not _is_far(its) for way in its}
+    numa = {device.id: device.numa for device in cluster.devices}
+    numa |= {nic: numa[gpu] for nic, gpu in near.items() if numa[nic] is None}
+    order = {device.id: i for i, device in enumerate(cluster.devices)}
+    used: Counter[str] = Counter()
+    chosen = {}
+    for gpu in sorted(ways, key=lambda g: (_is_far(ways[g]), order[g])):
+        beside = {way.nic: numa[gpu] is not None and numa[way.nic] == numa[gpu] for way in ways[gpu]}
+        best = min(ways[gpu], key=lambda w: (w.nic not in near, not beside[w.nic], used[w.nic], order[w.nic]))
+        told = best.nic in near or beside[best.nic] or best.bytes_per_s or len(ways[gpu]) == 1
+        if told or not _is_far(ways[gpu]):
+            used[best.nic] += 1
+            chosen[gpu] = (best.nic, best.kind)
+    return {gpu: chosen[gpu] for gpu in sorted(chosen, key=lambda g: order[g])}
+
+
+def undecided(cluster: Cluster, nics: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return the GPUs to which all NICs are equally far, so that nothing tells which one serves them."""
+    return [gpu for gpu in _ways(cluster) if gpu not in nics]
+
+
+def _ways(cluster: Cluster) -> dict[str, list[NicWay]]:
+    """Return the ways of each GPU to every NIC that has a link to it."""
     kinds = {device.id: device.kind for device in cluster.devices}
     rates = {nic.id: nic.network_bandwidth_bytes_per_s for nic in cluster.of_kind("nic")}
     ways: dict[str, list[NicWay]] = {}
@@ -32,14 +57,12 @@ def nic_of_gpu(cluster: Cluster) -> dict[str, tuple[str, str]]:
         ends = {kinds.get(link.a): link.a, kinds.get(link.b): link.b}
         if set(ends) == {"gpu", "nic"}:
             ways.setdefault(ends["gpu"], []).append(nic_way(ends["nic"], link, rates[ends["nic"]]))
-    used: Counter[str] = Counter()
-    chosen = {}
-    order = {device.id: i for i, device in enumerate(cluster.devices)}
-    for gpu in sorted(ways, key=lambda g: order[g]):
-        best = min(best_ways(ways[gpu]), key=lambda way: (used[way.nic], order[way.nic]))
-        used[best.nic] += 1
-        chosen[gpu] = (best.nic, best.kind)
-    return chosen
+    return ways
+
+
+def _is_far(ways: Sequence[NicWay]) -> bool:
+    """Return whether the best ways of a GPU cross the sockets."""
+    return all(rank(way.kind) >= rank("SYS") for way in ways)
 
 
 def nic_way(nic: str, link: Link, bytes_per_s: float | None) -> NicWay:

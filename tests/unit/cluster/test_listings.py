@@ -359,3 +359,46 @@ def test_a_leaf_with_less_upwards_than_downwards_is_named_with_its_share(uplinks
 
     found = [words.rpartition(": ")[2] for words in warnings if "share them" in words]
     assert found == ([share] if share else [])
+
+
+CARD_ALONE = """{place} 3D controller: NVIDIA Corporation GA102GL [A40] (rev a1)
+\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported
+\tLnkSta:\tSpeed 16GT/s, Width x16
+"""
+
+
+def test_cards_of_which_the_bridges_are_left_out_meet_on_a_path_that_is_not_known():
+    text = "".join(CARD_ALONE.format(place=place) for place in ("21:00.0", "a1:00.0"))
+    cluster = parse_dump(text, "some.txt", CATALOGUE)
+    assert [link.kind for link in cluster.links if link.a == "GPU0" and link.b == "GPU1"] == ["PCIe"]
+    assert any("the bridges above GPU0, GPU1 are not in the list" in said for said in cluster.warnings)
+
+
+@pytest.mark.parametrize(("nodes", "kind"), [((0, 1), "SYS"), ((0, 0), "PCIe")])
+def test_numa_nodes_alone_tell_that_a_path_crosses_the_sockets_and_not_that_it_stays_below_a_switch(nodes, kind):
+    places = zip(("21:00.0", "a1:00.0"), nodes, strict=True)
+    text = "".join(
+        CARD_ALONE.format(place=place).replace("\tLnkCap", f"\tNUMA node: {node}\n\tLnkCap") for place, node in places
+    )
+    assert [link.kind for link in parse_dump(text, "some.txt", CATALOGUE).links if link.b == "GPU1"] == [kind]
+
+
+def test_cards_below_root_ports_that_are_listed_have_a_known_path_though_numa_stays_open():
+    port = "{bus}:01.0 PCI bridge: Some maker Root Port (rev 01)\n\tBus: primary={bus}, secondary={below}\n"
+    kind = "\tCapabilities: [40] Express (v2) Root Port (Slot+), MSI 00\n"
+    text = "".join(
+        port.format(bus=bus, below=below) + kind + CARD_ALONE.format(place=f"{below}:00.0")
+        for bus, below in (("20", "21"), ("a0", "a1"))
+    )
+    cluster = parse_dump(text, "some.txt", CATALOGUE)
+    assert [link.kind for link in cluster.links if link.b == "GPU1"] == ["SYS"]
+    assert any("SYS may be NODE" in said for said in cluster.warnings)
+    assert not any("not in the list" in said for said in cluster.warnings)
+
+
+def test_a_bridge_that_redirects_peer_traffic_is_named_though_what_is_below_it_is_not_said():
+    bridge = "00:03.1 PCI bridge: Some maker GPP Bridge\n\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir{0} CmpltRedir{0}\n"
+    said = parse_dump(bridge.format("+") + CARD_ALONE.format(place="21:00.0"), "some.txt", CATALOGUE).warnings
+    assert any("ACS redirects peer traffic at 0000:00:03.1; what is below is not said" in w for w in said)
+    said = parse_dump(bridge.format("-") + CARD_ALONE.format(place="21:00.0"), "some.txt", CATALOGUE).warnings
+    assert not any("ACS" in w for w in said)

@@ -222,3 +222,58 @@ def test_a_nic_of_which_lstopo_saw_no_active_port_carries_nothing():
     assert [word for word in cluster.warnings if "carries nothing" in word] == [
         "mlx5_1 carries nothing: no port of it was active when lstopo looked"
     ]
+
+
+ADAPTER = """CA '{name}'
+\tCA type: MT4129
+\tNode GUID: 0x5c25730300e1a0{node}
+\tSystem image GUID: 0x5c25730300e1a0{image}
+\tPort 1:
+\t\tState: Active
+\t\tPhysical state: LinkUp
+\t\tRate: 200
+\t\tLink layer: Ethernet
+"""
+
+
+def test_a_port_that_its_card_shows_on_two_pcie_links_counts_once():
+    text = "".join(
+        ADAPTER.format(name=name, node=node, image="10")
+        for name, node in (("rocep1s0f0", "10"), ("roceP2p1s0f0", "14"))
+    )
+    cluster = parse_dump(text, "ports.txt", CATALOGUE)
+    assert [nic.network_bandwidth_bytes_per_s for nic in cluster.of_kind("nic")] == [12.5e9, 12.5e9]
+    said = "\n".join(cluster.warnings)
+    assert "rocep1s0f0, roceP2p1s0f0: one port, of 200 Gb/s together" in said
+    assert "400 Gb/s" not in said
+
+
+def test_two_ports_of_a_card_in_one_slot_are_two_of_which_the_slot_may_carry_less():
+    text = "".join(
+        ADAPTER.format(name=name, node=node, image="10") for name, node in (("rocep1s0f0", "10"), ("rocep1s0f1", "11"))
+    )
+    cluster = parse_dump(text, "ports.txt", CATALOGUE)
+    assert [nic.network_bandwidth_bytes_per_s for nic in cluster.of_kind("nic")] == [25e9, 25e9]
+    said = "\n".join(cluster.warnings)
+    assert "2 Ethernet ports 400 Gb/s" in said
+    assert "rocep1s0f0, rocep1s0f1 are functions of one card" in said
+    assert "may carry less than their sum" in said
+
+
+def test_functions_of_one_card_whose_names_say_no_place_stay_open_and_those_of_two_cards_are_not_joined():
+    of_one = ADAPTER.format(name="mlx5_0", node="10", image="10") + ADAPTER.format(name="mlx5_1", node="11", image="10")
+    assert any("mlx5_0, mlx5_1 are functions of one card" in w for w in parse_dump(of_one, "p", CATALOGUE).warnings)
+    of_two = of_one.replace("GUID: 0x5c25730300e1a010\n\tPort", "GUID: 0x5c25730300e1a020\n\tPort", 1)
+    assert not any("one card" in w for w in parse_dump(of_two, "p", CATALOGUE).warnings)
+    unknown = of_one.replace("0x5c25730300e1a010\n\tPort", "0x0000000000000000\n\tPort")
+    assert not any("one card" in w for w in parse_dump(unknown, "p", CATALOGUE).warnings)
+
+
+def test_ibv_devinfo_says_which_adapters_are_one_card():
+    text = "".join(
+        f"hca_id: mlx5_{n}\n  node_guid:  94:6d:ae:03:00:0a:10:1{n}\n  sys_image_guid:  946d:ae03:000a:1010\n"
+        "  port:   1\n    state:  PORT_ACTIVE (4)\n    link_layer:  InfiniBand\n    active_width:  4X (2)\n"
+        "    active_speed:  50.0 Gbps (64)\n"
+        for n in (0, 1)
+    )
+    assert any("mlx5_0, mlx5_1 are functions of one card" in w for w in parse_dump(text, "p", CATALOGUE).warnings)

@@ -20,7 +20,8 @@ from .pasted import ANSI, QUOTE, PlainLine, plain_lines
 _CARD = re.compile(r"^\s*CA '(?P<name>[\w.-]{1,64})'\s*$")
 _PREFIXED = re.compile(r"^\s*[\w.-]+: +(?:CA '|Infiniband device ')", re.M)
 _FIELD = re.compile(
-    r"^\s*(?P<key>CA type|Port (?P<number>\d{1,3})|State|Physical state|Rate|Link layer):\s*(?P<value>.*?)\s*$"
+    r"^\s*(?P<key>CA type|System image GUID|Port (?P<number>\d{1,3})|State|Physical state|Rate|Link layer):"
+    r"\s*(?P<value>.*?)\s*$"
 )
 # ibstatus: a heading for each port, then its facts, states with their numbers and rates with their lanes
 _PORT_STATUS = re.compile(r"^\s*Infiniband device '(?P<name>[\w.-]{1,64})' port (?P<number>\d{1,3}) status:\s*$", re.M)
@@ -34,7 +35,7 @@ _PORT_LINE = re.compile(
 # ibv_devinfo: a heading for each adapter, below it its ports with their facts
 _HCA = re.compile(r"^\s*hca_id:\s*(?P<name>[\w.-]{1,64})\s*$", re.M)
 _HCA_FIELD = re.compile(
-    r"^\s*(?P<key>port|state|phys_state|link_layer|active_width|active_speed):\s*(?:PORT_)?(?P<value>[\w.]+)"
+    r"^\s*(?P<key>sys_image_guid|port|state|phys_state|link_layer|active_width|active_speed):\s*(?:PORT_)?(?P<value>[\w.:]+)"
 )
 # rdma link: "link mlx5_0/1 lid 33 ... state ACTIVE physical_state LINK_UP netdev bond0", before 2020
 # "0/1: mlx5_0/1: subnet_prefix ... lid 33 ... state ACTIVE physical_state LINK_UP"
@@ -43,6 +44,8 @@ _RDMA_LINK = re.compile(
     r"\bstate (?P<state>[A-Z]\w{1,20}) physical_state (?P<physical>[A-Z]\w{1,20})",
     re.M,
 )
+# the kernel's names of RDMA devices by their place: rocep1s0f0, roceP2p1s0f1 (PCI domain 2), ibp23s0
+_BUS_NAME = re.compile(r"^(?:ib|roce|iw|opa)(?P<bus>(?:P\d{1,5})?p\d{1,5}s\d{1,3})(?:f(?P<function>\d{1,2}))?$")
 _FAILED = re.compile(r"stat of IB device '(?P<name>[\w.-]{1,64})' failed: (?P<why>.{1,80})")
 _RATE = re.compile(r"\d{1,5}(?:\.\d{1,3})?")
 _NO_RATES = "this says which ports are up, and no rates: give the output of ibstat as well"
@@ -77,6 +80,7 @@ class _Port:
 class _Card:
     name: str
     type: str = ""
+    image: str = ""  # System image GUID: adapters with the same are functions of one card
     ports: list[_Port] = field(default_factory=list)
 
 
@@ -115,9 +119,10 @@ def _of_host(lines: Sequence[str], where: str) -> Cluster:
     cards = {card.name: card for card in [*_cards(lines), *_cards_of_devinfo(lines), *_cards_by_port(lines)]}
     rates = () if any(port.gigabits for card in cards.values() for port in card.ports) else (_NO_RATES,)
     cards = cards or {card.name: card for card in _cards_by_line(lines)}
-    devices = [_device(card) for card in cards.values()]
+    shown = {card.name: len(same) for same in _shown_again(cards.values()) for card in same}
+    devices = [_device(card, shown.get(card.name, 1)) for card in cards.values()]
     failed = [f"{m['name']}: ibstat failed on it: {m['why'].strip()}" for m in map(_FAILED.search, lines) if m]
-    of_ports = [line for say in (_down, _slow, _roce, _together) for line in say(cards.values())]
+    of_ports = [line for say in (_down, _slow, _roce, _together, _of_one_card) for line in say(cards.values())]
     said = (*failed, *of_ports, *rates, PORTS_ALONE)
     return Cluster(name=where, devices=tuple(devices), warnings=said)
 
@@ -162,7 +167,9 @@ def _cards_of_devinfo(lines: Sequence[str]) -> Iterator[_Card]:
             card = _Card(match["name"])
         elif card and (match := _HCA_FIELD.match(line)):
             key, value = match["key"], match["value"]
-            if key == "port":
+            if key == "sys_image_guid":
+                card.image = value
+            elif key == "port":
                 card.ports.append(_Port(value))
                 lanes = 0.0
             elif not card.ports:
@@ -204,6 +211,8 @@ def _take(card: _Card, match: re.Match[str]) -> None:
         card.ports.append(_Port(match["number"]))
     elif key == "CA type":
         card.type = value if re.search(r"\w", value) else ""
+    elif key == "System image GUID":
+        card.image = value
     elif card.ports:
         _set(card.ports[-1], key, value)
 
@@ -219,9 +228,10 @@ def _set(port: _Port, key: str, value: str) -> None:
         port.gigabits = float(value)
 
 
-def _device(card: _Card) -> Device:
+def _device(card: _Card, times: int) -> Device:
+    """Return an adapter with the rate of its active ports; of a port that is shown several times its share."""
     rate = sum(port.gigabits or 0.0 for port in card.ports if port.is_active)
-    return Device(id=card.name, kind="nic", network_bandwidth_bytes_per_s=rate * 1e9 / 8 or None)
+    return Device(id=card.name, kind="nic", network_bandwidth_bytes_per_s=rate * 1e9 / 8 / times or None)
 
 
 def _named(card: _Card, port: _Port) -> str:
@@ -250,11 +260,15 @@ def _roce(cards: Collection[_Card]) -> list[str]:
 
 
 def _together(cards: Collection[_Card]) -> list[str]:
-    """Return what the active ports carry together, of each layer for itself; [] for a single one."""
+    """Return what the active ports carry together, of each layer for itself; [] for a single one.
+
+    A port that a card shows once on each of its PCIe links counts once.
+    """
     rates: dict[str, list[float]] = {}
+    again = {card.name for same in _shown_again(cards) for card in same[1:]}
     for card in cards:
         for port in card.ports:
-            if port.is_active and port.gigabits is not None:
+            if port.is_active and port.gigabits is not None and card.name not in again:
                 rates.setdefault(port.layer, []).append(port.gigabits)
     if sum(map(len, rates.values())) < 2:
         return []
@@ -263,6 +277,51 @@ def _together(cards: Collection[_Card]) -> list[str]:
         for layer, of in rates.items()
     ]
     return [f"active: {', '.join(sums)} per direction together"]
+
+
+def _active_by_image(cards: Collection[_Card]) -> list[list[_Card]]:
+    """Return the adapters with an active port that are functions of one card, of each card with several."""
+    found: dict[str, list[_Card]] = {}
+    for card in cards:
+        if re.search(r"[1-9a-f]", card.image.lower().removeprefix("0x")) and any(port.is_active for port in card.ports):
+            found.setdefault(card.image, []).append(card)
+    return [same for same in found.values() if len(same) > 1]
+
+
+def _shown_again(cards: Collection[_Card]) -> list[list[_Card]]:
+    """Return the functions that are one port, which its card shows on each of several PCIe links.
+
+    Such are Socket Direct cards and the two halves of a DGX Spark's: the kernel's names have another place on the bus,
+    and the same number of the function, which is the port's.
+    """
+    found: list[list[_Card]] = []
+    for same in _active_by_image(cards):
+        by_function: dict[str, dict[str, _Card]] = {}
+        for card in same:
+            if place := _BUS_NAME.match(card.name):
+                by_function.setdefault(place["function"], {}).setdefault(place["bus"], card)
+        found += [list(by_bus.values()) for by_bus in by_function.values() if len(by_bus) > 1]
+    return found
+
+
+def _of_one_card(cards: Collection[_Card]) -> list[str]:
+    """Say which active adapters are one card's, and that what it carries is less than their sum, or may be."""
+    again = _shown_again(cards)
+    said = [
+        f"{', '.join(card.name for card in same)}: one port, of {same[0].ports[0].speed} together, which its card "
+        "shows on each of its PCIe links (the same System image GUID and number of the function): each is given its "
+        "share, for one of these links alone may carry no more; a job names all of them (NCCL_IB_HCA)"
+        for same in again
+    ]
+    known = {card.name for same in again for card in same}
+    for same in _active_by_image(cards):
+        names = [card.name for card in same]
+        if not known.issuperset(names):
+            said.append(
+                f"{', '.join(names)} are functions of one card (the same System image GUID): its PCIe link, or one "
+                "port behind several functions, may carry less than their sum; lspci -vv and mlxlink tell"
+            )
+    return said
 
 
 def _slow(cards: Collection[_Card]) -> list[str]:

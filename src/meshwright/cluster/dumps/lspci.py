@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind
+from ...units import first_few
 from ..catalogue_devices import with_catalogue
-from ..graph import Cluster, Device
+from ..graph import Cluster, Device, Link
 from ..pcipath import (
     PciDevice,
     below_highest_speed,
@@ -26,7 +27,7 @@ from ..pcipath import (
     upper_bound_warnings,
 )
 from .evidence import lanes_trained
-from .lspci_acs import ACS, ATS, redirected
+from .lspci_acs import ACS, ATS, redirected, redirects
 from .pasted import plain_lines
 
 FUNCTION = re.compile(
@@ -37,10 +38,11 @@ NAMED = re.compile(
     r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7]) ([0-9A-Z][^:]*?): (\S.*?)(?: \((?:rev|prog-if).*)?$"
 )
 PLACE = re.compile(r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7])\b")
+HOST_BRIDGE = "0600"
 CLASSES = {
     "VGA compatible controller": "0300", "3D controller": "0302", "Display controller": "0380",
     "Processing accelerators": "1200", "Ethernet controller": "0200", "Infiniband controller": "0207",
-    "Network controller": "0280", "PCI bridge": "0604",
+    "Network controller": "0280", "PCI bridge": "0604", "Host bridge": "0600",
 }  # fmt: skip
 BUSES = re.compile(r"^\s+Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2})")
 NUMA = re.compile(r"^\s+NUMA node: (\d{1,5})")
@@ -133,15 +135,43 @@ def from_lspci(text: str, where: str, catalogue: Catalogue, gpu: str | None = No
             function.kind = kind_by_name(function.name, catalogue, function.pci_class)
             if function.kind is None and is_graphics(function.pci_class) and not _is_console(function.name):
                 open_names.append(f"{function.bus}:{function.slot} {function.name}")
-    cluster = assembled(functions, where, catalogue, gpu)
-    if not open_names:
-        return cluster
-    said = f"whether {', '.join(open_names[:3])} is an accelerator its name does not say; lspci -vvnn does"
-    return replace(cluster, warnings=(*cluster.warnings, said))
+    cluster = assembled(functions, where, catalogue, gpu, roots=_root_buses(functions))
+    said = [f"whether {', '.join(open_names[:3])} is an accelerator its name does not say; lspci -vvnn does"]
+    said = said if open_names else []
+    if any(link.kind == "SYS" for link in cluster.links) and not any(f.numa is not None for f in functions):
+        said.append("the list does not say NUMA nodes: SYS may be NODE")
+    return replace(cluster, warnings=(*cluster.warnings, *_above_nothing(functions), *said))
 
 
-def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, gpu: str | None) -> Cluster:
-    """Return the accelerators and network cards among the functions, below the bridges among them."""
+def _root_buses(functions: Sequence[Function]) -> set[str]:
+    """Return the buses ("0000:00") that a list shows to begin at the CPU: with a host bridge or a root port on them."""
+    return {
+        f"{function.domain}:{function.bus}"
+        for function in functions
+        if function.bus == "00" or function.pci_class == HOST_BRIDGE or function.port == "Root"
+    }
+
+
+def _above_nothing(functions: Sequence[Function]) -> list[str]:
+    """Return that bridges redirect peer traffic of which the list does not say what is below them."""
+    bridges = [f for f in functions if f.pci_class == CLASSES["PCI bridge"] and f.secondary is None]
+    redirecting = [f.bus_id for f in bridges if redirects(f.acs)]
+    if not redirecting:
+        return []
+    return [
+        f"ACS redirects peer traffic at {first_few(redirecting, 4)}; what is below is not said (Bus: secondary=): of a "
+        "port of the CPU it changes little, of a switch it sends what goes between GPUs up to the CPU"
+    ]
+
+
+def assembled(
+    functions: Sequence[Function], where: str, catalogue: Catalogue, gpu: str | None, roots: set[str] | None = None
+) -> Cluster:
+    """Return the accelerators and network cards among the functions, below the bridges among them.
+
+    `roots` are the buses that begin at a CPU; None where the list is known to be whole. Of devices whose way up ends
+    before one, only NUMA nodes tell whether a path crosses the sockets.
+    """
     bridges = {(f.domain, f.secondary or ""): f for f in functions if f.secondary is not None}
     items: list[PciDevice] = []
     for function in functions:
@@ -161,7 +191,7 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
                 if name:  # NVLink and xGMI are never in such a list: that none is shown says nothing
                     device = replace(with_catalogue(device, name, catalogue), own_links=None)
             items.append(_place(function, device, bridges, where))
-    links = pci_links(items)
+    links, cut = _of_known_ways(pci_links(items), items, roots)
     numas = sorted({item.device.numa for item in items if item.device.numa is not None})
     cpus = [Device(id=f"CPU{n}", kind="cpu", numa=n) for n in numas]
     asleep = [
@@ -177,6 +207,7 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
         said = "the PCIe link runs below its highest speed, as idle links do; its rate is an upper bound"
         warnings.insert(0, f"{', '.join(asleep)}: {said}")
     warnings += tree_alone_warnings([item.device for item in items if item.device.kind == "gpu"])
+    warnings += cut
     if len(items) > 1:
         warnings.append(", ".join(f"{item.device.id} is {item.bus_id}" for item in items))
     if not any(item.device.kind == "gpu" for item in items):
@@ -187,6 +218,28 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
         links=(*links, *host_links(items, cpus)),
         warnings=tuple(warnings),
     )
+
+
+def _of_known_ways(
+    links: Sequence[Link], items: Sequence[PciDevice], roots: set[str] | None
+) -> tuple[list[Link], list[str]]:
+    """Return the links, those between devices whose way up ends before a CPU as PCIe alone, and what is said of it."""
+    if roots is None:
+        return list(links), []
+    numa = {item.device.id: item.device.numa for item in items}
+    open_ways = {item.device.id for item in items if item.bridges[0] not in roots}
+    found, cut = list[Link](), dict[str, None]()
+    for link in links:
+        apart = None not in (numa[link.a], numa[link.b]) and numa[link.a] != numa[link.b]
+        if link.kind in {"SYS", "NODE"} and not apart and {link.a, link.b} & open_ways:
+            cut.update(dict.fromkeys(device for device in (link.a, link.b) if device in open_ways))
+            link = replace(link, kind="PCIe")
+        found.append(link)
+    said = (
+        f"the bridges above {', '.join(cut)} are not in the list: over which switches, CPUs or sockets they meet is "
+        "not known; the whole of lspci -vvnn, or nvidia-smi topo -m, says it"
+    )
+    return found, [said] if cut else []
 
 
 def _ports(item: PciDevice, by_place: Mapping[str, Function]) -> list[tuple[str, str]]:

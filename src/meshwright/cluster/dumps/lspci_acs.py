@@ -13,6 +13,11 @@ _DIRECT = re.compile(r"\bDirectTrans\+")
 _SHOWN = 4  # ports that a warning names
 
 
+def redirects(flags: str) -> bool:
+    """Return whether a port with these flags sends what comes from below up to the root, whatever its address."""
+    return _REDIRECTS.search(flags) is not None
+
+
 def redirected(devices: Sequence[tuple[str, bool, Sequence[tuple[str, str]]]]) -> list[str]:
     """Return a warning of the ports that redirect the traffic between devices below one switch.
 
@@ -22,7 +27,7 @@ def redirected(devices: Sequence[tuple[str, bool, Sequence[tuple[str, str]]]]) -
     below: dict[str, list[str]] = {}
     for name, is_translated, ports in devices:
         for place, flags in ports:
-            if _REDIRECTS.search(flags) and not (is_translated and _DIRECT.search(flags)):
+            if redirects(flags) and not (is_translated and _DIRECT.search(flags)):
                 below.setdefault(place, []).append(name)
     if not below:
         return []

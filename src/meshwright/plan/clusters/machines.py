@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ...cluster.builders import catalogue_cluster, uneven_nodes
+from ...cluster.catalogue_devices import most_trays
 from ...cluster.graph import Cluster, CollectiveFit, Fabric, NodeGroup, Placement
 from ...cluster.proximity import nearest_nodes
 from ...cluster.wire import names_file, read_cluster
@@ -38,7 +39,7 @@ def cluster_by_name(
         read = read_cluster(name)
         from ...cluster.compact import compact  # and all that reads a machine: it is loaded only for its file
 
-        cluster = _resized(compact(read, catalogue, where=name), gpus)
+        cluster = resized(compact(read, catalogue, where=name), gpus)
         _check_domain(read, cluster, catalogue, name)
     else:
         known = with_cards(catalogue, name)
@@ -126,7 +127,7 @@ def node(cluster: Cluster) -> NodeGroup:
     return cluster.groups[0]
 
 
-def _resized(cluster: Cluster, gpus: int | None) -> Cluster:
+def resized(cluster: Cluster, gpus: int | None) -> Cluster:
     """Return a cluster of a file with as many nodes as `gpus` need."""
     if gpus is None or gpus == cluster.num_gpus:
         return cluster
@@ -142,13 +143,11 @@ def _check_domain(read: Cluster, cluster: Cluster, catalogue: Catalogue, name: s
     group = cluster.groups[0]
     if read.groups or read.scale_up_nodes or group.count == 1 or group.scale_up_nodes > 1:
         return
-    trays = [
-        n.scale_up_nodes for n in catalogue.nodes.values() if n.accelerator == group.gpu.model and n.scale_up_nodes
-    ]
+    trays = most_trays(group.gpu.model, catalogue)
     if trays and group.switched:
         raise InputError(
             f"{name}: {group.gpus} {group.gpu.model} are one tray of an NVLink domain; the file does not say how many "
-            f"trays are in it (up to {trays[0].number:.0f}); expected a file written with `topo --domain N --save FILE`"
+            f"trays are in it (up to {trays}); expected a file written with `topo --domain N --save FILE`"
         )
 
 
