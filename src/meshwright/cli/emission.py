@@ -29,8 +29,13 @@ WRITES = {
 
 def check_engine(name: str | None, setting: "Setting", layout: "Layout") -> None:
     """Raise InputError, with the rules that it breaks, for a layout that the engine of --engine cannot run."""
-    if name is not None and (broken := engine_refusals(name, setting, layout)):
-        raise InputError(f"--engine {name}: it cannot run {layout}: {'; '.join(broken)}")
+    from ..plan.layouts.filters import broken_on, near_on
+    from ..workload.engines import engine_named
+
+    if name is not None and (broken := broken_on(engine_named(name), setting, layout)):
+        near = " | ".join(map(str, near_on(engine_named(name), setting, layout)))
+        more = f"; nearest that it runs: {near}" if near else ""
+        raise InputError(f"--engine {name}: it cannot run {layout}: {'; '.join(broken)}{more}")
 
 
 def engine_refusals(engine: str, setting: "Setting", layout: "Layout") -> list[str]:

@@ -90,9 +90,10 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if theirs and not alone and not close.startswith(tuple(f"did you mean {key}" for key in theirs)):
             few = re.match(r"([1-9]\d{0,3}) ?[xX*] ?(?:([1-9]\d{0,2}) ?[xX*])?", name)
             part = f"; `--gpus {int(few[1]) * int(few[2] or 1)}` says how many" if few else ""
-            kinds = dict.fromkeys(
-                self.nodes[key].accelerator for key in theirs
-            )  # such as one with 16 and one with 32 GB
+            # such as one with 16 and one with 32 GB
+            kinds = dict.fromkeys(self.nodes[key].accelerator for key in theirs)
+            if few and len(kinds) > 1 and not few[2]:
+                part += f"; or with the accelerator told in full, {' or '.join(f'{few[1]}x{kind}' for kind in kinds)}"
             told = "; ".join(
                 ", ".join(key for key in theirs if self.nodes[key].accelerator == kind)
                 + f" ({kind})" * (len(kinds) > 1)

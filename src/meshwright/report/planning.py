@@ -217,12 +217,17 @@ def show_envelope(console: Console, envelope: Envelope) -> None:
 def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[Mark, ...]]) -> None:
     """Print what a target needs, each with its curve as bars and the catalogue's fabrics on it."""
     now, target = format_time(solution.present_step_time_s), format_time(solution.target_step_time_s)
+    asked = f"MFU {solution.mfu_of(solution.target_step_time_s):.1%}"
+    more = "" if solution.target.startswith("MFU") else f", {asked}"
+    days = days_text(solution, solution.present_step_time_s)
+    reached = f"MFU {solution.mfu_of(solution.present_step_time_s):.1%}"
     console.print(
-        f"{solution.target}: a step of {target}; the cluster as it is takes {now}"
-        f"{days_text(solution, solution.present_step_time_s)} with {solution.present_layout}: "
-        + ("met" if solution.met else "not met"),
+        f"{solution.target}: a step of {target}{more}; the cluster as it is takes {now}{days}, {reached}, "
+        f"with {solution.present_layout}: " + ("met" if solution.met else "not met"),
         highlight=False,
     )
+    if told := computes_too_long(solution):
+        console.print(told, highlight=False)
     for need in solution.needs:
         console.print(f"{QUANTITIES[need.quantity]}: {need_text(need)}", highlight=False)
     for need in solution.needs:
@@ -236,6 +241,17 @@ def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[M
     days = days_text(solution, fewest.step_time_s, fewest.gpus or fewest.nearest_gpus)
     console.print(f"fewest GPUs: {fewest_text(fewest, days)}", highlight=False)
     _show_band(console, solution.error_band, ", and what is needed is no surer")
+
+
+def computes_too_long(solution: Solution) -> str:
+    """Return that no network meets a target, where the GPUs compute for longer than it; "" where they do not."""
+    least = solution.least_compute_s
+    if least is None or least <= solution.target_step_time_s:
+        return ""
+    return (
+        f"no network reaches it: of the layouts that fit, the one that computes least does so for {format_time(least)} "
+        f"(MFU {solution.mfu_of(least):.1%} with nothing exposed)"
+    )
 
 
 def days_text(solution: Solution, step_time_s: float | None, gpus: int | None = None) -> str:
@@ -267,8 +283,8 @@ def means_text(means: TargetAlternative) -> str:
     if means.needs_bytes is not None:
         verdict = f"does not fit: needs {format_bytes(means.needs_bytes)} a GPU"
     return (
-        f"{means.change}: {format_time(means.step_time_s)} of {format_time(means.target_step_time_s)} with "
-        f"{means.layout}: {verdict}"
+        f"{means.change}: {format_time(means.step_time_s)} of {format_time(means.target_step_time_s)}, "
+        f"MFU {means.mfu:.1%} of the peak in {means.precision}, with {means.layout}: {verdict}"
     )
 
 

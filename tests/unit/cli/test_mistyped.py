@@ -48,6 +48,7 @@ def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
         (["--cluster", "H100x12"], "of that accelerator: dgx-h100, aws-p5"),
         (["--cluster", "8xA100"], "of that accelerator: dgx-a100"),
         (["--cluster", "8xV100"], "dgx-1-v100, aws-p3, oci-gpu3-8 (v100-16g); dgx-2"),
+        (["--cluster", "4xV100"], "told in full, 4xv100-16g or 4xv100-32g"),
         (["--cluster", "rtx3090", "--gpus", "16"], "4xrtx-3090 is a machine of four"),
         (
             ["--cluster", "h100-96g", "--gpus", "16"],

@@ -1,6 +1,7 @@
 """The inverse solve against the forward search; what-if and scaling; the rule of thumb of tensor x pipeline."""
 
 import io
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -10,10 +11,18 @@ from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.search.explore import explore
 from meshwright.plan.targets import inverse
-from meshwright.plan.targets.alternatives import beyond, fastest_layout, other_means
+from meshwright.plan.targets.alternatives import at_peak_s, beyond, fastest_layout, other_means
 from meshwright.plan.targets.inverse import fewest_gpus, gpu_counts, solve, step_time_for_days, step_time_for_mfu
 from meshwright.plan.targets.whatif import compare_clusters, scaling
-from meshwright.report.planning import _bars, days_text, fewest_text, show_comparison_of_clusters, show_scaling
+from meshwright.report.planning import (
+    _bars,
+    computes_too_long,
+    days_text,
+    fewest_text,
+    show_comparison_of_clusters,
+    show_scaling,
+    show_solution,
+)
 from meshwright.units import format_days, format_time
 from tests.unit.plan.test_explore import setting
 
@@ -52,6 +61,27 @@ def test_a_target_that_computing_alone_misses_has_no_answer():
     assert not solution.met
     assert solution.fewest.gpus is None
     assert [(need.value, need.reachable) for need in solution.needs] == [(None, False)] * 3
+    assert solution.least_compute_s is not None
+    assert solution.least_compute_s > 0.1
+    assert computes_too_long(solution).startswith("no network reaches it: of the layouts that fit, the one that")
+
+
+def test_a_target_in_seconds_says_what_share_of_the_peak_it_takes_and_what_is_reached(printed):
+    asked, reached = (SOLUTION.mfu_of(s) for s in (SOLUTION.target_step_time_s, SOLUTION.present_step_time_s))
+    text = printed(partial(show_solution, marks={}), SOLUTION)
+
+    assert 0 < asked < reached < 1
+    assert f"MFU {asked:.1%}; the cluster as it is takes" in text
+    assert f"MFU {reached:.1%}, with" in text
+    assert "no network reaches it" not in text
+
+
+def test_another_precision_is_held_against_the_peak_of_that_precision():
+    slow = setting(cluster="dgx-h100", gpus=8, global_batch=8)
+    faster = next(means for means in other_means(slow, lambda case: 1e-3) if means.precision == "fp8")
+
+    assert faster.mfu == pytest.approx(faster.peak_step_time_s / faster.step_time_s)
+    assert faster.peak_step_time_s == pytest.approx(at_peak_s(slow) * 989 / 1979, rel=0.01)
 
 
 def test_a_target_that_any_network_meets_has_no_least_rate():

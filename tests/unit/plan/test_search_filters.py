@@ -302,12 +302,38 @@ def test_a_layout_that_its_stack_cannot_run_is_priced_with_a_warning():
 
 def test_a_layout_that_is_asked_for_of_an_engine_that_cannot_run_it_is_refused_with_its_rules():
     words = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --engine"
-    refused = invoke(f"{words} deepspeed --layout pp=2,dp=4")
+    refused = invoke(f"{words} accelerate --layout pp=2,dp=4")
     priced = invoke(f"{words} megatron --layout pp=2,dp=4")
 
-    assert "--engine deepspeed: it cannot run pp=2,dp=4" in str(refused.exception)
-    assert "DeepSpeed through Hugging Face's Trainer or Accelerate has no pp" in str(refused.exception)
+    assert "--engine accelerate: it cannot run pp=2,dp=4" in str(refused.exception)
+    assert "Accelerate and plain FSDP has no pp; nearest that it runs: dp=8,mbs=1" in str(refused.exception)
     assert priced.exit_code == 0, priced.output
+
+
+DEEPSPEED = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64"
+
+
+def test_a_pipeline_of_deepspeed_is_that_of_its_own_programs_and_takes_their_stages_of_zero():
+    priced = invoke(f"{DEEPSPEED} --engine deepspeed --layout pp=2,dp=4,zero=1")
+    refused = invoke(f"{DEEPSPEED} --engine deepspeed --layout pp=2,dp=4,zero=3")
+
+    assert priced.exit_code == 0, priced.output
+    assert "pp is that of DeepSpeed's PipelineModule" in priced.stderr
+    assert "its ZeRO stages in a pipeline are 0, 1" in str(refused.exception)
+    assert "nearest that it runs: pp=2,dp=4,mbs=1,zero=1 | dp=8,mbs=1,zero=3" in str(refused.exception)
+
+
+def test_a_search_on_deepspeed_finds_pipelines_where_they_are_asked_for():
+    found = invoke(f"{DEEPSPEED} --engine deepspeed --only pp=2 --json")
+
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["layout"]["pp"] == 2
+
+
+def test_what_is_written_for_deepspeed_goes_through_a_trainer_that_has_no_pipeline():
+    refused = invoke(f"{DEEPSPEED} --emit deepspeed --layout pp=2,dp=4")
+
+    assert "DeepSpeed through Hugging Face's Trainer or Accelerate has no pp" in str(refused.exception)
 
 
 WITHOUT_PIPELINES = [engine for engine in ENGINES.values() if "pp" not in engine.axes]

@@ -121,8 +121,11 @@ def fits_left_out(name: str, cluster: Cluster) -> tuple[str, ...]:
 def node(cluster: Cluster) -> NodeGroup:
     """Return the nodes of a cluster; InputError if they are not all alike."""
     if len(cluster.groups) != 1:
+        each = ", ".join(f"{group.count} x {group.gpus} {group.gpu.model}" for group in cluster.groups)
         raise InputError(
-            f"{cluster.name}: {counted(len(cluster.groups), 'group')} of nodes; plan needs nodes that are all alike"
+            f"{cluster.name}: {counted(len(cluster.groups), 'group')} of nodes ({each}); plan needs nodes that are all "
+            "alike: a file with one group for each part, or all of them as the slowest, since a step waits for it; "
+            "`simulate` takes them as they are"
         )
     return cluster.groups[0]
 

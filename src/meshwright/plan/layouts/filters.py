@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Collection, Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +20,7 @@ from ..analytic.coefficients import STRANGERS
 from ..analytic.conditions import kept
 from ..analytic.held_roles import BITS_AND_BYTES
 from ..analytic.price import node_group_of
-from .legality import unrunnable
+from .legality import nearest_legal, nearest_of, unrunnable
 from .space import in_every_order, runnable
 from .stacks import through_xla
 
@@ -27,6 +28,7 @@ from .stacks import through_xla
 UNCUT = "tp does not cut weights that bitsandbytes holds in few bits"
 SHARDS_WEIGHTS = 2  # ZeRO stage from which on weights are gathered
 XLA = "xla"  # trait of runs under JAX on GPUs
+NEAR = 64  # legal layouts among which one is looked for that an engine runs
 Mask = npt.NDArray[np.bool_]
 
 
@@ -46,6 +48,27 @@ def _engine_with(stack: str, layout: Layout) -> EngineFacts | None:
     """Return the engine of a stack that runs a layout: its own programs where others have not all that it asks for."""
     engine = engine_of(stack)
     return engine and itself_with(engine, (axis for axis in AXES if getattr(layout, axis) > 1), zero=layout.zero)
+
+
+def broken_on(engine: EngineFacts, setting: Setting, layout: Layout) -> list[str]:
+    """Return the rules of an engine, as programs written for it use it, that a layout breaks, in words."""
+    model, compiled = setting.architecture, setting.compiled
+    used = itself_with(engine, (axis for axis in AXES if getattr(layout, axis) > 1), zero=layout.zero)
+    return refusals(used, layout, model.num_key_value_heads, model.num_hidden_layers, compiled=compiled)
+
+
+def near_on(engine: EngineFacts, setting: Setting, layout: Layout) -> list[Layout]:
+    """Return the nearest layouts that an engine runs, of each split the one with the nearest stage of ZeRO."""
+    found: dict[tuple[int, ...], Layout] = {}
+    for zero in sorted({*engine.zero, *engine.zero_in_pipelines}, key=lambda stage: abs(stage - layout.zero)):
+        legal = nearest_legal(
+            msgspec.structs.replace(layout, zero=zero), setting.architecture, global_batch=setting.global_batch,
+            seq_len=setting.seq_len, ranks=setting.gpus, count=NEAR,
+        )  # fmt: skip
+        runs = next((near for near in legal if not broken_on(engine, setting, near)), None)
+        if runs is not None:
+            found.setdefault((runs.tp, runs.pp, runs.cp, runs.dp, runs.ep, runs.mbs), runs)
+    return nearest_of(layout, found.values())
 
 
 def can_run(setting: Setting, grid: Grid) -> Mask:

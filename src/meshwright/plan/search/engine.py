@@ -7,7 +7,7 @@ import numpy as np
 from ...errors import InputError
 from ...jobs.emit.rules import allowed, broken
 from ...units import counted
-from ...workload.engines import EngineFacts
+from ...workload.engines import EngineFacts, itself_with
 from ..analytic.coefficients import book
 from ..analytic.quantities import take_rows
 from .explore import Priced
@@ -15,6 +15,7 @@ from .explore import Priced
 
 def restricted(priced: Priced, engine: EngineFacts) -> Priced:
     """Return the priced layouts that an engine can run; InputError, with its rules, where it can run none."""
+    engine = itself_with(engine, (condition.name for condition in priced.setting.conditions))
     model = priced.setting.architecture
     sizes = (model.num_key_value_heads, model.num_hidden_layers)
     columns, compiled = priced.grid.columns(), priced.setting.compiled

@@ -32,7 +32,14 @@ class TargetAlternative(msgspec.Struct, frozen=True, kw_only=True):
     step_time_s: float
     target_step_time_s: float  # with this change
     layout: Layout
+    peak_step_time_s: float  # of the arithmetic alone, at the peak of all GPUs in `precision`
+    precision: str
     needs_bytes: int | None = None  # of memory, where that is more than a GPU has
+
+    @property
+    def mfu(self) -> float:
+        """The share of the GPUs' peak in its precision that the step takes."""
+        return self.peak_step_time_s / self.step_time_s
 
     @property
     def meets(self) -> bool:
@@ -106,7 +113,16 @@ def other_means(setting: Setting, target_at: Target) -> tuple[TargetAlternative,
         except InputError:
             continue
         target_s = target_at(changed)
-        found.append(TargetAlternative(change=change, step_time_s=step_s, target_step_time_s=target_s, layout=layout))
+        found.append(
+            TargetAlternative(
+                change=change,
+                step_time_s=step_s,
+                target_step_time_s=target_s,
+                layout=layout,
+                peak_step_time_s=at_peak_s(changed),
+                precision=changed.precision,
+            )
+        )
     return (*found, *_without_recomputation(setting, target_at(setting)))
 
 
@@ -141,6 +157,8 @@ def _without_recomputation(setting: Setting, target_s: float) -> tuple[TargetAlt
             step_time_s=terms["step_time_s"],
             target_step_time_s=target_s,
             layout=layout,
+            peak_step_time_s=at_peak_s(plain),
+            precision=plain.precision,
             needs_bytes=None if fits else round(terms["card_bytes"]),
         ),
     )

@@ -96,6 +96,12 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     fewest: FewestGpus
     others: tuple[TargetAlternative, ...] = ()  # tried where the network alone does not meet the target
     target_days: float | None = None  # of a budget of tokens, where the target is one
+    peak_step_time_s: float  # of the arithmetic alone, at the peak of all GPUs
+    least_compute_s: float | None = None  # of the layouts that fit: no network makes a step shorter
+
+    def mfu_of(self, step_time_s: float) -> float:
+        """Return the share of the GPUs' peak that a step of the setting takes."""
+        return self.peak_step_time_s / step_time_s
 
     def days_of(self, step_time_s: float) -> float | None:
         """Return in how many days the budget is trained at a step of the target's batch; None without a budget."""
@@ -154,6 +160,8 @@ def solve(setting: Setting, target_at: Target, *, target: str, days: float | Non
         fewest=fewest_gpus(setting, target_at, (best.layout, best.predicted.step_time_s)),
         others=() if met or any(need.reachable for need in needs) else other_means(setting, target_at),
         target_days=days,
+        peak_step_time_s=at_peak_s(setting),
+        least_compute_s=float(fit.compute_s.min()) if fit is not None and len(fit.grid) else None,
     )
 
 

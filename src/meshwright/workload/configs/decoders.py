@@ -10,6 +10,7 @@ from ..architecture import MOST_LAYERS, Architecture, Positions
 from ..kinds import Attention, Dense, Experts, Latent, LayerKind, Mixer, Network, runs_of
 from .reader import ConfigReader
 
+NORMED = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")  # say that queries and keys are normed
 Switch = bool | tuple[str, ...]  # fixed, or the keys that say it
 WHOLE = frozenset({"full_attention", "full", "attention", "global"})
 WINDOWED = frozenset({"sliding_attention", "sliding", "local", "swa"})
@@ -83,6 +84,7 @@ def made(c: ConfigReader, traits: Traits, layers: list[LayerKind], **more: Any) 
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     positions = c.whole("max_position_embeddings", 0)
     c.skip(*(() if traits.positions == "learned" else ("max_position_embeddings",)))
+    c.skip(*(key for key in NORMED if True in (traits.head_norms, traits.wide_norms) and c.alone(key) is True))
     beside = traits.extra_positions * hidden + vocab * switch(c, traits.head_bias)
     norm = hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
     beside += norm * traits.embedding_norm + norm - hidden * (2 if traits.layer_norm else 1)

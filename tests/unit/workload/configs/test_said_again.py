@@ -133,3 +133,16 @@ def test_frames_that_a_convolution_pools_have_its_weights():
     plain, convolved = (parameters(config | {"spatial_pool_mode": mode}) for mode in ("max", "conv"))
     assert convolved - plain == 128 * (4 * 128 + 1)
     assert parameters(config) == plain
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_moe", "olmo2", "exaone4"])
+@pytest.mark.parametrize("key", ["use_qk_norm", "qk_norm", "qk_layernorm"])
+def test_a_file_may_say_that_queries_and_keys_are_normed_where_the_class_does_so_anyway(kind, key):
+    config = TEXT | {"model_type": kind}
+
+    assert parameters(config | {key: True}) == parameters(config)
+
+
+def test_norms_of_queries_and_keys_that_the_class_has_not_are_not_passed_over():
+    with pytest.raises(InputError, match="use_qk_norm: not understood for model_type llama"):
+        architecture_of(TEXT | {"model_type": "llama", "use_qk_norm": True})
