@@ -225,9 +225,13 @@ def odd_tensors(rank, world_size, store):
         negative = torch.tensor([complex(0, 5)]).conj().imag  # of one element, so that it is contiguous
         dist.all_reduce(negative if rank == 0 else torch.tensor([2.0]))
         assert rank > 0 or negative.item() == 2 * (world_size - 1) - 5
-        halves = torch.full((9,), float(rank + 1))
-        dist.all_reduce(halves, dist._make_nccl_premul_sum(0.5))
-        assert torch.equal(halves, torch.full((9,), world_size * (world_size + 1) / 4))
+        for dtype, factor in ((torch.float32, 0.5), (torch.uint8, 2.0), (torch.int64, -3.0), (torch.float8_e5m2, 2.0)):
+            scaled = torch.full((9,), rank + 1.0).to(dtype)
+            dist.all_reduce(scaled, dist._make_nccl_premul_sum(factor))
+            assert torch.equal(scaled.float(), torch.full((9,), factor * world_size * (world_size + 1) / 2))
+        leaf = torch.ones(4, requires_grad=True)
+        dist.all_reduce(leaf, dist._make_nccl_premul_sum(torch.tensor([4.0])))
+        assert leaf.tolist() == [4.0 * world_size] * 4
         sparse = torch.sparse_coo_tensor([[rank, 5, 5]], [1.0, 2.0, float(rank)], (8,), check_invariants=True)
         dist.all_reduce(sparse)
         want = torch.zeros(8)

@@ -24,6 +24,11 @@ def shrunk(first=0):
     return tensor
 
 
+def sparse(indices, dtype=torch.float32):
+    """Return a sparse tensor of 5 with ones at indices that nobody checks."""
+    return torch.sparse_coo_tensor([indices], torch.ones(len(indices), dtype=dtype), (5,), check_invariants=False)
+
+
 def bad_calls(rank):
     """Return calls that no group can make, by what is wrong; 2 ranks."""
     group = dist.group.WORLD
@@ -52,6 +57,15 @@ def bad_calls(rank):
         "a root that is no number": lambda: group.broadcast(ones, root="0"),
         "an operator that is none": lambda: group.allreduce(ones, op="sum"),
         "bits of floats": lambda: dist.all_reduce(ones, dist.ReduceOp.BAND),
+        "a factor with a fraction for integers": lambda: dist.all_reduce(ones.int(), dist._make_nccl_premul_sum(0.5)),
+        "a factor that a byte cannot hold": lambda: dist.reduce(ones.byte(), 0, dist._make_nccl_premul_sum(300.0)),
+        "a factor without end for integers": lambda: reduce_scatter_single(
+            torch.ones(2).long(), torch.ones(4).long(), dist._make_nccl_premul_sum(float("inf"))
+        ),
+        "a factor of truths": lambda: dist.all_reduce(ones.bool(), dist._make_nccl_premul_sum(1.0)),
+        "an imaginary factor of real numbers": lambda: dist.all_reduce(
+            ones, dist._make_nccl_premul_sum(torch.tensor(2j))
+        ),
         "element types that differ": lambda: all_gather_single(torch.ones(6), torch.ones(3).double()),
         "an input longer than its place": lambda: dist.all_gather([torch.ones(3), torch.ones(3)], torch.ones(4)),
         "one output for two ranks": lambda: dist.all_gather([torch.ones(3)], torch.ones(3)),
@@ -69,6 +83,9 @@ def bad_calls(rank):
             torch.ones(8), torch._efficientzerotensor(4)
         ),
         "a sparse tensor": lambda: dist.broadcast(torch.ones(4).to_sparse(), 0),
+        "a sparse tensor of a type that torch does not add up": lambda: dist.all_reduce(sparse([2], torch.uint16)),
+        "a sparse tensor with an index outside": lambda: dist.all_reduce(sparse([9])),
+        "an average of sparse truths": lambda: dist.all_reduce(sparse([2], torch.bool), dist.ReduceOp.AVG),
         "a nested tensor": lambda: dist.all_to_all([torch.nested.nested_tensor([torch.ones(2)])] * 2, halves),
         "a nested tensor: broadcast": lambda: dist.broadcast(torch.nested.nested_tensor([torch.ones(2)]), 0),
         "a quantized tensor: all-reduce": lambda: dist.all_reduce(quantized),

@@ -208,10 +208,6 @@ class GroupBase(TorchGroup):
             kind = self._kinds[key] = reduction(dtype, operator)
         return kind
 
-    @staticmethod
-    def _is_scaled(code: Any) -> bool:
-        return operator_of(code) == "premul_sum"
-
     # ---- what a watcher asks
 
     @property

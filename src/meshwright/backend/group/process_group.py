@@ -31,8 +31,9 @@ from .base import refusable
 from .dispatch_modes import called_as
 from .send_receive import MessagesGroup
 from .signature import BARRIER, signature
-from .sparse import all_reduce_sparse, check_sparse
-from .tensors import Outputs, addresses_of, block_count, dense, operator_of, scale_, size_bytes
+from .sparse import NAME as SPARSE
+from .sparse import all_reduce_sparse, complex_of, sparse_entries, sparse_signature
+from .tensors import Outputs, addresses_of, block_count, dense, factor_of, operator_of, scale_, size_bytes
 
 
 class MeshwrightGroup(MessagesGroup):
@@ -60,16 +61,15 @@ class MeshwrightGroup(MessagesGroup):
         """Reduce several tensors over all ranks, in place."""
         return self._all_reduce("all_reduce_coalesced", tensor_list(tensors, "all_reduce_coalesced"), options)
 
-    def _all_reduce_sparse(self, tensor: Tensor, options: Any) -> Work:
-        operator = operator_of(options.reduceOp)
-        check_sparse(tensor, operator)
+    def _all_reduce_sparse(self, given: Tensor, options: Any) -> Work:
+        tensor, operator = complex_of(given), operator_of(options.reduceOp)
+        own = sparse_entries(tensor, operator)
 
         def call() -> None:
-            all_reduce_sparse(self._engine, tensor, self._size, average=operator == "avg")
+            all_reduce_sparse(self._engine, tensor, own, self._size, average=operator == "avg")
 
-        name, moved = "all_reduce of a sparse tensor", size_bytes(tensor._values())
-        asked = signature(name, tensor.dtype, tensor.numel() * tensor.element_size(), operator=operator)
-        return self._start(name, asked, moved, call, [tensor], options)
+        asked, moved = sparse_signature(tensor, operator), size_bytes(own.values())
+        return self._start(SPARSE, asked, moved, call, [tensor], options)
 
     def _all_reduce(self, name: str, tensors: Sequence[Tensor], options: Any) -> Work:
         code = options.reduceOp
@@ -77,15 +77,15 @@ class MeshwrightGroup(MessagesGroup):
         check_targets(tensors, name)
         if not tensors:
             raise ArgumentError(f"{name}: expected at least one tensor")
-        engine, kind = self._engine, self._kind(code, tensors[0].dtype)
+        engine, kind, factor = self._engine, self._kind(code, tensors[0].dtype), factor_of(code, tensors[0].dtype)
         outputs = Outputs(tensors)
         work = [(address, memory.numel()) for address, memory in zip(outputs.addresses, outputs.memory, strict=True)]
         sizes = [count * kind.item_bytes for _, count in work]
 
         def call() -> None:
-            if self._is_scaled(code):
+            if factor is not None:
                 for memory in outputs.memory:
-                    scale_(memory, code)
+                    scale_(memory, factor)
             for address, count in work:
                 engine.all_reduce(address, count, kind)
 
@@ -100,15 +100,15 @@ class MeshwrightGroup(MessagesGroup):
         check_tensors([tensor], "reduce")
         if root == self._rank:
             check_targets([tensor], "reduce")
-        engine, kind = self._engine, self._kind(code, tensor.dtype)
+        engine, kind, factor = self._engine, self._kind(code, tensor.dtype), factor_of(code, tensor.dtype)
         outputs = Outputs([tensor])
 
         def call() -> None:
             memory = outputs.memory[0]
-            if self._is_scaled(code):
+            if factor is not None:
                 if self._rank != root:
                     memory = memory.clone()
-                scale_(memory, code)
+                scale_(memory, factor)
             engine.reduce(memory.data_ptr(), memory.numel(), kind, root)
 
         asked = signature("reduce", tensor.dtype, size_bytes(tensor), operator=operator_of(code), root=root)
@@ -148,7 +148,7 @@ class MeshwrightGroup(MessagesGroup):
         code, engine = options.reduceOp, self._engine
         check_tensors(outputs, name)
         check_targets(outputs, name)
-        kind = self._kind(code, outputs[0].dtype)
+        kind, factor = self._kind(code, outputs[0].dtype), factor_of(code, outputs[0].dtype)
         landing = Outputs(outputs)
         jobs = []
         for memory, given in zip(landing.memory, inputs, strict=True):
@@ -166,10 +166,10 @@ class MeshwrightGroup(MessagesGroup):
 
         def call() -> None:
             for target, blocks, counts in jobs:
-                if self._is_scaled(code):
+                if factor is not None:
                     blocks = [block.clone() for block in blocks]
                     for block in blocks:
-                        scale_(block, code)
+                        scale_(block, factor)
                 if len(blocks) == self._size:
                     sources = [block.data_ptr() for block in blocks]
                 else:

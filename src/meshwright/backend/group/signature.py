@@ -65,7 +65,8 @@ class Signature(NamedTuple):
         if self.size_bytes:
             text += f" of {self.size_bytes} B" if self.size_bytes < 1024 else f" of {format_bytes(self.size_bytes)}"
             text += " each" if collective in _PER_RANK and not self.sizes else ""
-        text += f" in uneven parts #{self.sizes & 0xFFFF:04x}" if self.sizes else ""  # other sizes, another number
+        sizes = "shaped" if collective == _SPARSE else "in uneven parts"
+        text += f" {sizes} #{self.sizes & 0xFFFF:04x}" if self.sizes else ""  # other sizes, another number
         text += f" ({inside})" if inside else ""
         text += f" with root {root - 1}" if root else ""
         return text + (f" after {'a call' if refused == 1 else f'{refused} calls'} that it refused" if refused else "")
@@ -75,6 +76,7 @@ class Signature(NamedTuple):
         return self._replace(what=self.what | min(refused, _REFUSED_MOST) << _REFUSED_AT)
 
 
+_SPARSE = COLLECTIVES.index("all_reduce of a sparse tensor")
 _PER_RANK = {COLLECTIVES.index(name) for name in ("reduce_scatter", "all_gather")}
 NOTHING = Signature(0, 0, 0)
 COMPARISON = Signature(COLLECTIVES.index("comparison of calls"), 0, 0)

@@ -1,8 +1,10 @@
 """From tensors to memory and back: contiguous copies of strided tensors, blocks of one flat tensor."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
@@ -80,7 +82,31 @@ def addresses_of(tensor: Tensor, sizes_bytes: Sequence[int]) -> list[int]:
     return result
 
 
-def scale_(tensor: Tensor, code: Any) -> None:
-    """Multiply `tensor` by the factor of a PREMUL_SUM."""
-    _, factor = code.__getstate__()  # which torch 2.11 has too, unlike `factor`
-    tensor.mul_(factor)
+def factor_of(code: Any, dtype: torch.dtype) -> complex | None:
+    """Return what a PREMUL_SUM multiplies by, as a number of an element type; None for every other operator.
+
+    NCCL multiplies numbers with a fraction alone; integers have a product too where the factor is one of them.
+    """
+    if operator_of(code) != "premul_sum":
+        return None
+    _, given = code.__getstate__()  # which torch 2.11 has too, unlike `factor`
+    factor: Any = given.item() if isinstance(given, Tensor) else given
+    if dtype.is_complex:
+        return complex(factor)
+    is_real = not isinstance(factor, complex)
+    if dtype.is_floating_point and is_real:
+        return float(factor)
+    if dtype != torch.bool and is_real and math.isfinite(factor) and factor == int(factor):
+        limits = torch.iinfo(dtype)
+        if limits.min <= factor <= limits.max:
+            return int(factor)
+    raise ArgumentError(f"premul_sum of {dtype} by {factor}: expected a factor that {dtype} can hold")
+
+
+def scale_(tensor: Tensor, factor: complex) -> None:
+    """Multiply `tensor` by a factor of its element type."""
+    values = tensor.detach()  # it may be a leaf that requires gradients, or made in inference mode
+    if values.dtype.is_floating_point and values.dtype.itemsize == 1:
+        values.copy_(values.float().mul_(factor))  # float8 has no product
+    else:
+        values.mul_(factor)
