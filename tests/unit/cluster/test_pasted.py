@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -302,3 +303,17 @@ def test_a_matrix_that_a_spreadsheet_exported_is_read(tmp_path, text):
         ("GPU1", 1, "32-63,96-127"),
     ]
     assert [link.kind for link in cluster.links] == ["NV12"]
+
+
+@pytest.mark.parametrize("unit", ["<b>", "[", "x", "\t0 "])
+def test_a_line_without_end_is_refused_before_every_reader_has_searched_it(unit):
+    began = time.process_time()
+    with pytest.raises(InputError):
+        parse_dump(unit * (24 * 2**20 // len(unit)), "endless.txt", CATALOGUE)
+    assert time.process_time() - began < 2.5  # five and more where each searches all of it
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_a_dump_above_a_line_without_end_reads_the_same(name):
+    alone = parse_dump(MATRICES[name], "dump.txt", CATALOGUE)
+    assert graph(parse_dump(MATRICES[name] + "x" * 2_000_000, "dump.txt", CATALOGUE)) == graph(alone)

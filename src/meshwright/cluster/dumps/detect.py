@@ -53,7 +53,7 @@ from .numactl import from_numactl, looks_like_numactl
 from .nvidia import from_nvidia_matrix
 from .other_makers import MAKERS
 from .p2p import from_p2p, looks_like_p2p, without_p2p
-from .pasted import plain_lines, uncommented
+from .pasted import plain_lines, short_lines, uncommented
 from .port_speeds import (
     from_port_speeds,
     from_port_speeds_json,
@@ -312,19 +312,20 @@ def _from_xml(text: str, where: str, catalogue: Catalogue, gpu: str | None) -> C
 
 def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None) -> Cluster:
     text = uncommented(text)
+    short = short_lines(text)
     *first, last = READERS
     for reader in first:
-        if reader.looks(text):
+        if reader.looks(short):
             return _with_ports(reader.read(text, where, catalogue, gpu, facts), text, where)
     if inside := _markup_inside(text):
         return _from_xml(inside, where, catalogue, gpu)
     if cluster := _from_json(_json_inside(text), where, catalogue, gpu):
         return cluster
-    if last.looks(text):
+    if last.looks(short):
         found = last.read(text, where, catalogue, gpu, facts)
         unread = [words + ASKED_ELSE for pattern, words in UNREAD if pattern.search(text)]
         return replace(found, warnings=(*found.warnings, *unread))
-    if said := known_but_unread(text):
+    if said := known_but_unread(short):
         raise InputError(f"{where}: {said}")
     if text.lstrip().startswith("<"):
         return _from_xml(text.lstrip(), where, catalogue, gpu)

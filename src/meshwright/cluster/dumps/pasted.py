@@ -21,6 +21,7 @@ CSV_HEADER = re.compile(r"""^\W*(?:[A-Za-z][\w.-]*["']?\s*[,;]\s*["']?)*GPU0["']
 # a header of GPUs or the root of a PCI tree behind the sign of a comment, as in the script that a note quotes
 COMMENTED = re.compile(r"^\s*(?:#|//) *(?:\s+GPU0\s+GPU1\b|-\+?-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-)", re.M)
 COMMENT = re.compile(r"^\s*(?:#|//) ?", re.M)
+LONGEST_LINE = 2**20  # of characters; a line of all nodes of a cluster has less
 DEVICE = re.compile(r"^Device (?=\d+$)")
 LEVEL = re.compile(r"^(?:\[?(?:INFO|DEBUG|WARN(?:ING)?|ERROR|STDOUT|OUT)\]?:?\s)", re.I)
 
@@ -37,6 +38,20 @@ class PlainLine:
 def uncommented(text: str) -> str:
     """Return a text without the signs of comments where a dump stands behind them, any other text as it is."""
     return COMMENT.sub("", text) if COMMENTED.search(text[:200_000]) else text
+
+
+def short_lines(text: str) -> str:
+    """Return a text whose lines end after `LONGEST_LINE` characters, by which its kind can be told.
+
+    Some ninety expressions look at a text before it is known to be no dump.
+    """
+    if len(text) <= LONGEST_LINE:
+        return text
+    return "".join(_shortened(line) for line in text.splitlines(keepends=True))
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + "\n"
 
 
 def plain_lines(text: str) -> list[PlainLine]:
