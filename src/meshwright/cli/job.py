@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..hardware import Catalogue
     from ..jobs.job import Job
+    from ..jobs.options import JobOptions
     from ..plan.analytic import Setting
     from ..plan.search.study import PricedLayout
 
@@ -36,7 +37,7 @@ def job_of(question: JobQuestion) -> "Job":
     """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
     from msgspec.structs import replace
 
-    from ..jobs.job import WHY, missing
+    from ..jobs.job import missing
     from ..jobs.options import JobOptions
     from ..jobs.read import read_job
     from ..workload.models import load_model
@@ -57,14 +58,32 @@ def job_of(question: JobQuestion) -> "Job":
     if "--gpus" in job.asked and (of_node := gpus_of_node(question.cluster)):
         job = read_job(question.files, replace(added, gpus_per_node=of_node))
     if "--gpus" in job.asked and (counted_there := gpus_of_cluster(question.cluster)):
-        job = read_job(question.files, replace(added, gpus=counted_there))
-        all_of_it = f"--gpus {counted_there}: all of --cluster {question.cluster}, since {WHY['--gpus']}"
-        job = replace(job, assumed=(*job.assumed, all_of_it))
+        job = _on_all_gpus(job, question, replace(added, gpus=counted_there))
     if job.part_of_gpu:
         raise InputError(f"{job.where}: asks for {job.part_of_gpu}: {PARTS_NOT_PRICED}{_so_far(job)}")
     if job.asked:
         raise InputError("; ".join([f"{job.where}: {missing(job)}{_so_far(job)}", *job.notes]))
     return job
+
+
+def _on_all_gpus(job: "Job", question: JobQuestion, added: "JobOptions") -> "Job":
+    """Return a job of no number of ranks on all GPUs of its cluster; InputError asking for it where these do not do."""
+    from msgspec.structs import replace
+
+    from ..jobs.job import WHY
+    from ..jobs.read import read_job
+
+    whole = f"of --cluster {question.cluster}"
+    try:
+        found = read_job(question.files, added)
+        if not found.asked:
+            found.full_layout()
+    except InputError as error:
+        asked = f"{job.where}: --gpus: expected, since {WHY['--gpus']}"
+        why = str(error).removeprefix(f"{job.where}: ")
+        raise InputError(f"{asked}; all {added.gpus} {whole} cannot be it: {why}{_so_far(job)}") from None
+    told = f"--gpus {added.gpus}: all {whole}, since {WHY['--gpus']}"
+    return replace(found, assumed=(*found.assumed, told))
 
 
 def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") -> "Setting":

@@ -139,6 +139,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return built
 
 
+# of weights in host memory, before DeepSpeed had offload_param (deepspeed/runtime/zero/config.py)
+OLD_OFFLOAD = ("cpu_offload_param", "cpu_offload_params")
 DEEPSPEED_INSIDE = "DeepSpeed"  # the version of a job of Accelerate's that DeepSpeed shards
 LAYOUT_KEYS = frozenset(Layout.__struct_fields__)
 HELD = ("weights", "loss", "optimizer")  # of a Job, told where files or options say them

@@ -208,6 +208,20 @@ def test_a_cluster_that_counts_its_gpus_says_the_ranks_that_the_files_leave_open
     assert "all of --cluster 16xA100-80G" in " ".join(json.loads(told)["job"]["assumed"])
 
 
+def test_a_cluster_whose_gpus_are_no_whole_split_is_none_that_was_meant(tmp_path, capsys):
+    text = Path(CASES / "megatron_llama_13b.sh").read_text()
+    experts = text.replace("--bf16", "--bf16 --num-experts 16 --moe-router-topk 2 --expert-model-parallel-size 16")
+    script = tmp_path / "go.sh"
+    script.write_text(
+        experts.replace("srun --nodes=$NODES torchrun --nnodes $NODES --nproc_per_node $GPUS", "srun python")
+    )
+    words = ["plan", "--job", str(script), "--inter", "200Gbps", "--cluster"]
+
+    told = answer(capsys, *words, "8xH100", code=2).err
+
+    assert "--gpus: expected, since the number of ranks is in none of the files; all 8 of --cluster 8xH100" in told
+
+
 def test_validate_puts_a_job_beside_what_was_measured(capsys):
     words = ["validate", "--job", NEMO, "--measured", "3.0", "--cluster", "dgx-h100"]
 

@@ -70,6 +70,18 @@ def test_weights_go_to_host_memory_in_stage_3_alone_and_the_layout_carries_what_
     assert job.unpriced() == ()
 
 
+@pytest.mark.parametrize("name", ["cpu_offload_param", "cpu_offload_params"])
+def test_the_older_names_of_what_lies_in_host_memory_are_read(tmp_path, name):
+    zero = {"stage": 3, "cpu_offload": True, name: True}
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero}))
+
+    job = read_job([str(file)])
+
+    assert job.layout.offload == "parameters"
+    assert not any(name in text for text in job.ignored)
+
+
 def test_weights_that_go_to_host_memory_without_the_states_leave_the_states_on_the_gpus(tmp_path):
     zero = {"stage": 3, "offload_param": {"device": "cpu"}}
     file = tmp_path / "ds_config.json"

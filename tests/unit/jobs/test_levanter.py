@@ -121,3 +121,15 @@ def test_a_length_that_the_configuration_of_a_known_model_decides_is_told_beside
 
     assert any("config.json has positions: 4096 of the published one" in note for note in known.notes)
     assert any(note.endswith("config.json has positions") for note in other.notes)
+
+
+def test_what_a_file_includes_and_defaults_of_its_models_are_told(tmp_path):
+    start = OWN.index("model:")
+    found = job(tmp_path, {"own.yaml": "data: !include texts/own.yaml\n" + OWN[start:]}, gpus=16)
+
+    assert any(told.startswith("data: texts/own.yaml, which it includes, is not here") for told in found.notes)
+    assert "gradient_checkpointing true (the default of Levanter's models)" in found.assumed
+    assert not any("gradient_checkpointing" in told for told in job(tmp_path, {"b.yaml": AGAIN}, gpus=16).assumed)
+
+
+AGAIN = OWN.replace("type: llama", "type: llama, gradient_checkpointing: true")

@@ -48,6 +48,13 @@ def test_only_the_whole_layers_that_a_job_repeats_are_counted(tmp_path, capsys):
     assert some - most == pytest.approx((none - every) / 2, rel=0.1)  # each layer repeated spares as much
 
 
+def test_a_block_of_no_layers_is_said_to_repeat_nothing(tmp_path, capsys):
+    words = "--recompute-granularity full --recompute-method block --recompute-num-layers"
+
+    assert "recompute-num-layers 0: no layer is computed again" in allocated(tmp_path, capsys, f"{words} 0")[1]
+    assert "recompute-num-layers 8: priced as average layers" in allocated(tmp_path, capsys, f"{words} 8")[1]
+
+
 def test_groups_of_layers_that_keep_one_input_are_said_not_to_be_priced(tmp_path, capsys):
     _, text = allocated(
         tmp_path, capsys, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 4"

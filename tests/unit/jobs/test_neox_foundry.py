@@ -299,3 +299,26 @@ def test_the_vocabulary_of_neoxs_tokenizer_is_padded_as_its_ranks_cut_it(tmp_pat
     found = job(tmp_path, {"small.yml": file}, gpus=8)
 
     assert found.architecture.vocab_size == vocabulary
+
+
+@pytest.mark.parametrize(
+    ("said", "size", "told"),
+    [
+        ("", 50432, "the 50257 of GPT2BPETokenizer (the default of GPT-NeoX), in whole rounds of 256"),
+        ('"tokenizer_type": "GPT2BPETokenizer",', 50432, "the 50257 of GPT2BPETokenizer, in whole rounds of 256"),
+        ('"vocab-file": "20B_tokenizer.json",', 50432, "the 50277 of GPT-NeoX's tokenizer, in whole rounds of 256"),
+    ],
+)
+def test_a_vocabulary_that_no_neox_file_says_is_that_of_its_tokenizer_as_it_is_padded(tmp_path, said, size, told):
+    found = job(tmp_path, {"small.yml": NEOX.replace('"num-layers"', f'{said} "num-layers"')}, gpus=8)
+
+    assert found.architecture.vocab_size == size
+    assert f"vocabulary of {size}: {told}" in found.assumed
+
+
+def test_weights_and_states_of_neox_lie_on_the_host_by_the_older_names_too(tmp_path):
+    old = '"zero_optimization": {"stage": 3, "cpu_offload": true, "cpu_offload_params": true}'
+    text = NEOX.replace('"zero_optimization": {"stage": 1, "overlap_comm": True,}', old)
+    found = job(tmp_path, {"small.yml": text.replace('"pipe-parallel-size": 2', '"pipe-parallel-size": 0')}, gpus=8)
+
+    assert (found.layout.pp, found.layout.zero, found.layout.offload) == (1, 3, "parameters")

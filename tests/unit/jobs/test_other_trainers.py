@@ -157,6 +157,19 @@ def test_what_a_launch_leaves_to_a_recipe_that_is_not_here_is_named(tmp_path, re
         job(tmp_path, {"launch.sh": f"python3 setup_experiment.py --model_recipe_name {recipe} {words}\n"})
 
 
+def test_words_under_the_sections_of_a_recipe_are_not_asked_of_it(tmp_path):
+    words = "model.tensor_model_parallel_size=$TP model.pipeline_model_parallel_size=1 model.context_parallel_size=1"
+    words += " train.micro_batch_size=1 train.global_batch_size=64 model.seq_length=4096"
+    line = (
+        f"for TP in 2 4; do srun -N 2 --ntasks-per-node 8 python run_recipe.py --recipe llama3_70b_own {words}; done\n"
+    )
+
+    with pytest.raises(InputError, match=r"takes compute_dtype from the recipe .*the command says tensor_.*_size 2, "):
+        job(tmp_path, {"a.sh": line}, str(tmp_path / "a.sh"), "TP=2")
+    with pytest.raises(InputError, match=r"starts 2 different training commands .*expected one of \(TP=2\), \(TP=4\)"):
+        job(tmp_path, {"a.sh": line})
+
+
 def test_what_is_learnt_from_pairs_of_answers_is_named_and_weights_in_bf16_alone_are_priced(tmp_path):
     file = tmp_path / "dpo.yaml"
     file.write_text("base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nmicro_batch_size: 1\nrl: dpo\nbf16: full\n")

@@ -73,6 +73,18 @@ def test_a_model_of_primus_whose_base_is_not_here_is_taken_by_its_name_and_not_i
     assert any("llama_base.yaml, which is not here" in text for text in found.notes)
 
 
+def test_a_base_of_primus_that_is_here_is_not_said_to_be_missing(tmp_path):
+    files = {
+        "a.yaml": PRIMUS.format(framework="megatron", overrides="{micro_batch_size: 1}"),
+        "llama3.1_8B.yaml": "bases: [own_base.yaml]\nnum_layers: 2\n",
+        "own_base.yaml": "bases: [llama_base.yaml]\nhidden_size: 4096\nnum_attention_heads: 32\n",
+    }
+    found = job(tmp_path, files, gpus=8)
+
+    assert any("own_base.yaml: builds on llama_base.yaml, which is not here" in text for text in found.notes)
+    assert not any("own_base.yaml, which is not here" in text for text in found.notes)
+
+
 @pytest.mark.parametrize("layers", [None, 2])
 def test_a_file_of_primus_may_have_the_name_of_its_model(tmp_path, layers):
     files = {"llama3.1_8B.yaml": PRIMUS.format(framework="megatron", overrides="{micro_batch_size: 4}")}

@@ -382,7 +382,9 @@ def _positions(model: Architecture) -> tuple[str, str]:
         return "none", "Megatron has no ALiBi" if model.positions == "alibi" else ""
     if model.positions == "learned" and not model.max_position_embeddings:
         return "rope", "there is no table of positions: those of your job, where they are others"
-    return ("learned_absolute" if model.positions == "learned" else "rope"), ""
+    if model.positions == "learned":
+        return "learned_absolute", ""
+    return "rope", "of base 10000: that of your model, and its scaling, are yours to add where they are others"
 
 
 def _nemo_model(target: EmitTarget) -> Lines:

@@ -8,7 +8,7 @@ from ...errors import InputError
 from ..draft import Draft
 from ..job import Job
 from ..keys import Keys, as_whole
-from ..launch import assignments_of, flags_of
+from ..launch import assignments_of, flags_of, named_by
 from ..models import architecture_named, catalogue_name
 from ..options import JobOptions
 from ..python.values import PythonCall
@@ -102,8 +102,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
 
 def _keys(sources: Sources) -> Keys:
     values, origin = sources.settings(inside="ConfigContainer")
-    flags = {} if sources.launch is None else flags_of(sources.launch.arguments)
-    recipe = next((flags[name] for name in RECIPES if isinstance(flags.get(name), str)), None)
+    arguments = () if sources.launch is None else sources.launch.arguments
+    recipe = next(filter(None, (named_by(arguments, name) for name in RECIPES)), None)
     if sources.launch is not None:
         launched = {**assignments_of(sources.launch.arguments)}
         for key, value in flags_of(sources.launch.arguments, dashes=False).items():
@@ -113,7 +113,7 @@ def _keys(sources: Sources) -> Keys:
         for key, value in launched.items():
             values[key], origin[key] = plain_value(value), sources.launch.where
     if recipe is not None and sources.python is None:
-        values |= _beside_recipe(shown(str(recipe)), values, sources)
+        values |= _beside_recipe(shown(recipe), values, sources)
     return sources.overridden(values, origin, sources.names[0])
 
 
@@ -123,24 +123,28 @@ def _beside_recipe(recipe: str, values: Mapping[str, Any], sources: Sources) -> 
     Raises InputError naming what it takes from the recipe, which is not here.
     """
     model = catalogue_name(recipe)
+    said = {key.rpartition(".")[2]: value for key, value in values.items() if value is not None}  # model.NAME=VALUE too
     needed = [*DECIDED, *BATCHED]
-    if str(values.get("pipeline_model_parallel_size", 1)) != "1":
+    if str(said.get("pipeline_model_parallel_size", 1)) != "1":
         needed.append("virtual_pipeline_model_parallel_size")
     if model is None or architecture_named(model).experts:
         needed += OF_EXPERTS
-    missing = [name for name in needed if values.get(name) is None]
-    known = str(values.get("compute_dtype")) in TYPES
-    if missing or not known or values.get("task", "pretrain") not in {"pretrain", "sft"}:
+    if (launch := sources.launch) is not None and ("world" in launch.counts or (launch.nodes and launch.per_node)):
+        needed.remove("num_gpus")
+    missing = [name for name in needed if said.get(name) is None]
+    known = str(said.get("compute_dtype")) in TYPES
+    if missing or not known or said.get("task", "pretrain") not in {"pretrain", "sft"}:
         told = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "") or "its settings"
+        read = ", ".join(f"{name} {shown(str(said[name]))}" for name in needed if name in said)
         raise InputError(
             f"{sources.names[0]}: takes {told} from the recipe {recipe} (as FILE.py:FUNCTION), "
-            "which is not here: give it too"
+            f"which is not here: give it too{f'; the command says {read}' if read else ''}"
         )
     sources.assumed.append(
         f"the recipe {recipe} is not here: the command says its degrees and its batch; no recomputation, no graphs, "
         "sequence parallelism with tp > 1 and a distributed optimizer are what the scripts and recipes set"
     )
-    sequences = (as_whole(values["tensor_model_parallel_size"]) or 1) > 1
+    sequences = (as_whole(said["tensor_model_parallel_size"]) or 1) > 1
     named = {"mixed_precision": "bf16_mixed"}  # beside it `compute_dtype` says in what products are
     return {"sequence_parallel": sequences, "ddp.use_distributed_optimizer": True, **named}
 

@@ -4,7 +4,7 @@ import re
 
 from ...workload.recomputed import INPUT
 from ..draft import Draft
-from ..job import DEEPSPEED_INSIDE, Job
+from ..job import DEEPSPEED_INSIDE, OLD_OFFLOAD, Job
 from ..keys import Keys
 from ..objectives import assume_full_rows, named_program, read_objective
 from ..options import BY_LAYOUT, JobOptions
@@ -248,6 +248,8 @@ def _deepspeed(draft: Draft, keys: Keys) -> None:
     parameters = _device(keys, "offload_param")
     if keys.switch("deepspeed.zero_optimization.cpu_offload", default=False):
         optimizer = "cpu"
+    if keys.switch(*(f"deepspeed.zero_optimization.{name}" for name in OLD_OFFLOAD), default=False):
+        parameters = "cpu"
     if parameters and stage is not None and stage < 3:
         draft.note(f"offload_param has no effect with stage {stage}: it goes with stage 3")
     if "nvme" in {optimizer, parameters}:

@@ -61,6 +61,11 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _batch(draft, keys)
     _precision(draft, keys)
     again = keys.word("model.gradient_checkpointing") or "true"
+    if "model.gradient_checkpointing" not in keys:
+        draft.assume("gradient_checkpointing true (the default of Levanter's models)")
+    for key, text in keys.values.items():
+        if isinstance(text, str) and (included := re.match(r"!include\s+(\S+)", text)):
+            draft.note(f"{key}: {included[1]}, which it includes, is not here: what that says of it is not known")
     draft.recompute("none" if again.lower() == "false" else "full", f"gradient_checkpointing {again.lower()}")
     if again.lower() not in {"true", "false"}:
         draft.ignore(f"{keys.told('model.gradient_checkpointing')}: priced as layers computed again as a whole")

@@ -478,7 +478,11 @@ def recomputation(draft: Draft, keys: Keys) -> None:
         draft.recompute_modules(names)
     if kind == "full" and method == "block" and layers is not None:
         kind, draft.layers_again = ("full" if layers else "none"), layers
-        draft.ignore(f"recompute-method block, recompute-num-layers {layers}: priced as average layers of each stage")
+        told = f"recompute-method block, recompute-num-layers {layers}"
+        if layers:
+            draft.ignore(f"{told}: priced as average layers of each stage")
+        else:
+            draft.note(f"{told}: no layer is computed again, whatever recompute-granularity says")
     if kind == "full" and method == "uniform" and (layers or 1) > 1:
         draft.ignore(f"recompute-num-layers {layers}: priced as if each layer kept what enters it")
     named = {"full": "full", "selective": "selective"}

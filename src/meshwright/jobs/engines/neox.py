@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import InputError
 from ..draft import Draft
 from ..hosts import chosen_hosts, even_slots, hostfile_text, read_hosts, slots_of, told_hosts
-from ..job import Job
+from ..job import OLD_OFFLOAD, Job
 from ..keys import Keys, dotted_keys
 from ..optimizers import momentum_of, read_optimizer
 from ..options import BY_LAYOUT, JobOptions
@@ -141,13 +141,23 @@ def _model(draft: Draft, keys: Keys) -> None:
     config["tie_word_embeddings"] = not keys.switch("no_weight_tying", default=False)
     learned = (keys.word("pos_emb") or "learned") == "learned"
     config["max_position_embeddings"] = (keys.whole("max_position_embeddings") or 0) if learned else 0
-    tokenizer = f"{keys.word('tokenizer_type') or ''} {keys.word('vocab_file') or ''}"
-    if "vocab_size" not in config and re.search(r"20B_tokenizer|gpt-?neox", tokenizer, re.IGNORECASE):
-        multiple = (keys.whole("make_vocab_size_divisible_by", least=1) or 128) * draft.get("tp")
-        config["vocab_size"] = -(-50277 // multiple) * multiple  # megatron/tokenizer/tokenizer.py
-        draft.assume(
-            f"vocabulary of {config['vocab_size']}: the 50277 of GPT-NeoX's tokenizer, in whole rounds of {multiple}"
-        )
+    _vocabulary(draft, keys)
+
+
+def _vocabulary(draft: Draft, keys: Keys) -> None:
+    """Set the vocabulary of GPT-NeoX's own tokenizer, or of GPT-2's, which is the default, padded as it pads it.
+
+    Source: EleutherAI/gpt-neox:megatron/neox_arguments/neox_args.py and megatron/tokenizer/tokenizer.py.
+    """
+    kind = keys.word("tokenizer_type") or "GPT2BPETokenizer"
+    own = re.search(r"20B_tokenizer|gpt-?neox", f"{kind} {keys.word('vocab_file') or ''}", re.IGNORECASE)
+    if "vocab_size" in draft.config or not (own or kind == "GPT2BPETokenizer"):
+        return
+    multiple = (keys.whole("make_vocab_size_divisible_by", least=1) or 128) * draft.get("tp")
+    size, whose = (50277, "GPT-NeoX's tokenizer") if own else (50257, kind)
+    whose += "" if own or "tokenizer_type" in keys else " (the default of GPT-NeoX)"
+    draft.config["vocab_size"] = -(-size // multiple) * multiple
+    draft.assume(f"vocabulary of {draft.config['vocab_size']}: the {size} of {whose}, in whole rounds of {multiple}")
 
 
 def _attention(draft: Draft, keys: Keys) -> None:
@@ -195,6 +205,8 @@ def _states(draft: Draft, keys: Keys) -> None:
     device = (keys.word("zero_optimization.offload_optimizer.device") or "none").lower()
     weights = (keys.word("zero_optimization.offload_param.device") or "none").lower()
     old = keys.switch("zero_optimization.cpu_offload", default=False)
+    if keys.switch(*(f"zero_optimization.{name}" for name in OLD_OFFLOAD), default=False):
+        weights = "cpu"
     draft.offload(
         "parameters" if weights != "none" and stage == 3 else "optimizer" if old or device != "none" else "none"
     )

@@ -132,10 +132,11 @@ def _model(name: str, sources: Sources, outer: Document) -> dict[str, Any]:
     bases = [base for key in ("bases", "includes") for base in _names(document.data.get(key))]
     found: dict[str, Any] = {}
     for base in bases:
+        here = any(one.name == PurePath(base).name for one in sources.documents)
         below = _model(base, sources, outer)
         if not below:
             text = f"{document.name}: builds on {base}, which is not here: the model is taken by its name"
-            sources.notes.append(text)
+            sources.notes += [] if here else [text]  # of what that builds on is said there
             return {}
         found |= below
     return found | _resolved(own, document.name, sources)
