@@ -173,6 +173,7 @@ def _memory(outcome: RowOutcome) -> str:
     """Return the peak of a row's fullest GPU, predicted and measured, and whether it is held to fit."""
     held = outcome.measured_peak_memory_bytes_per_gpu
     measured = "" if held is None else f", measured {format_bytes(held)}"
+    measured += f" ({outcome.memory_perhaps})" if outcome.memory_perhaps else ""
     of = f" of {format_bytes(outcome.memory_bytes_per_gpu)}" if outcome.memory_bytes_per_gpu else ""
     return f"; memory {format_bytes(outcome.peak_memory_bytes_per_gpu)}{measured}{of}: {outcome.fits}"
 

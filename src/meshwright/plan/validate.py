@@ -21,7 +21,7 @@ from .fitting.own_runs import OwnCalibration
 from .layouts.filters import unlike_its_stack
 from .model_facts import ModelFacts, facts_about
 from .tables.batch import Batch, batch_of, memory_of, step_of
-from .tables.other_readings import other_readings
+from .tables.other_readings import memory_reading, other_readings
 from .tables.runs import Run, RunRow, beyond_peak, run_flops_per_token
 from .tables.settled import MOST_SHARDED, settled_rows, verdicts_of
 
@@ -55,6 +55,7 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelFacts | None = None
     breaks: tuple[str, ...] = ()
     not_counted: str = ""  # why what was measured cannot be
+    memory_perhaps: str = ""  # what a measured memory that is far from what is predicted would be predicted with
     perhaps: str = ""  # as what else a figure that cannot be, or is far off, would be within the band
     memory_bytes_per_gpu: int = 0  # what the accelerator has
     measured_peak_memory_bytes_per_gpu: int | None = None
@@ -221,6 +222,9 @@ def _outcome(
         breaks=tuple(unlike_its_stack(row.run.stack, row.run.layout, row.run.architecture, row.run.traits)),
         not_counted=impossible,
     )
+    if held is not None:
+        kept = memory_reading(row.run, held, memory_bytes, catalogue, known)
+        found = msgspec.structs.replace(found, memory_perhaps=kept)
     if not (impossible or found.is_far_outside):
         return found
     return msgspec.structs.replace(found, perhaps=other_readings(row, found.step_time_s, band, catalogue, known))

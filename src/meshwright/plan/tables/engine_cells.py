@@ -3,6 +3,7 @@
 What such a column says and nothing reads is refused here, where it would change the price of its row.
 """
 
+import contextlib
 import difflib
 import functools
 import re
@@ -22,12 +23,23 @@ from ...layout_names import (
     pairs_of,
     unnamed_hint,
 )
-from .batch_cells import batch_of_bare, batch_of_dp, check_one_of_gpu, is_bare_batch, is_of_dp, is_of_gpu
-from .cells import FLAGS, is_empty
-from .columns import INPUTS
+from ..layouts.stacks import find_stack
+from .batch_cells import (
+    MICRO_TOKENS,
+    batch_of_bare,
+    batch_of_dp,
+    batch_of_tokens,
+    check_one_of_gpu,
+    is_bare_batch,
+    is_of_dp,
+    is_of_gpu,
+)
+from .cells import FLAGS, count_of, is_empty
+from .columns import INPUTS, zero_stage
 from .mesh_cells import DEVICE_BATCH, batch_of_devices, is_axis, mesh_of
-from .names import IN_CELLS, KNOWN, SWITCHES, is_open_rate, leaf_of, letters
+from .names import IN_CELLS, KNOWN, SAMPLES_OF_ONE, SWITCHES, is_open_rate, leaf_of, letters
 from .row_layout import BATCH_SAID, SPLITS
+from .told_flops import is_flops
 
 FSDP_SWITCHES = frozenset({"fsdp", "usefsdp", "megatronfsdp", "usemegatronfsdp"})  # columns that may be no degree
 ZERO1_SWITCHES = frozenset({"zero1", "zero1size", "zero1parallel", "zero1degree"})
@@ -57,6 +69,13 @@ FLAVOR = "modelflavor"  # torchtitan's size of a model, beside its name
 WHOLE_NAMES = {"trainingbatchsize": RANK_BATCH}  # that mean more than their last part: torchtitan's of 2024
 CHECKPOINTING = frozenset({"ckpt", "checkpointing"})  # of activations, where yes or no stands below it
 CONVERTERS = "modelconverters"  # torchtitan's, of which some change the precision of products
+ACTIVATIONS = frozenset({"activation", "activationfunction", "hiddenact", "mlptype", "ffntype"})
+# of the network, by the words of its activation: with a gate it has three matrices (arXiv 2002.05202)
+GATES = {**dict.fromkeys(("swiglu", "geglu", "reglu", "glu"), "1"), **dict.fromkeys(("gelu", "relu", "relu2"), "0")}
+# Megatron-LM's first releases and GPT-NeoX call tensor parallelism so, but others both tensor and pipeline
+MODEL_PARALLEL = frozenset({"mp", "mpsize", "modelparallel", "modelparallelism", "modelparallelsize"})
+# torchtitan's tokens a second are of one GPU under these names too (pytorch/torchtitan:docs/performance.md)
+TITANS, TITANS_RATES = ("torchtitan", "titan"), frozenset({"wps", "tps"})
 BESIDE = frozenset({FLAVOR, DEVICE_BATCH, CONVERTERS, *CHECKPOINTING})
 ADAPTERS = re.compile(r"(?i)(?<![a-z])(?:q?lora|peft|adapters?)(?![a-z])")
 PRICED = INPUTS.keys() - {"id", "source", "notes", "year"}
@@ -83,13 +102,17 @@ def is_read(name: str) -> bool:
         or is_of_dp(name)
         or is_open_rate(name)
         or is_bare_batch(name)
+        or plain in MODEL_PARALLEL
+        or _is_samples_of_one(name)
+        or MICRO_TOKENS.fullmatch(letters(leaf_of(name))) is not None
+        or is_flops(name)
     )
 
 
-def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
+def with_engine_cells(cells: Mapping[str, str], assumed: list[str]) -> dict[str, str]:
     """Return the cells of a row with what other engines' columns say under our names, and without those columns.
 
-    InputError where two of them disagree, or one cannot be read.
+    What is taken for granted is added to `assumed`. InputError where two of them disagree, or one cannot be read.
     """
     found = dict(cells)
     others = {name: text for name, text in cells.items() if name not in KNOWN and not is_empty(text)}
@@ -106,6 +129,17 @@ def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
         _add(found, " and ".join(axes), mesh_of(cells))
     _add_shares(found, {name: text for name, text in others.items() if _is_shares(name)})
     for name, text in others.items():
+        if _short(name) in MODEL_PARALLEL:
+            _add(found, name, _tensor_ranks(found, name, text, assumed))
+        elif _short(name) in ACTIVATIONS:
+            _add(found, name, {"gated_mlp": gate} if (gate := GATES.get(letters(text))) else {})
+        elif _is_samples_of_one(name):
+            _add(found, name, _samples_of_all(found, text))
+        elif letters(name) in TITANS_RATES and find_stack(found.get("family", "")) in TITANS:
+            _add(found, name, {"tokens_per_s_per_gpu": text})
+        elif MICRO_TOKENS.fullmatch(letters(leaf_of(name))):
+            _add(found, name, batch_of_tokens(found, name, text, assumed))
+    for name, text in others.items():
         if _short(name) == FLAVOR:
             found["model_name"] = "-".join(filter(None, [found.get("model_name", ""), text]))
         elif _short(name) in CHECKPOINTING and _says_recomputation(text):
@@ -115,7 +149,7 @@ def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
         elif is_of_dp(name):
             _add(found, name, batch_of_dp(found, name, text))
         elif is_bare_batch(name):
-            _add(found, name, batch_of_bare(found, name, text))
+            _add(found, name, batch_of_bare(with_layout(found), name, text, assumed))
         elif _short(name) == DEVICE_BATCH:
             _add(found, name, batch_of_devices(found, name, text))
     return {name: text for name, text in found.items() if name in KNOWN or is_empty(text) or not _is_taken(name, found)}
@@ -123,7 +157,46 @@ def with_engine_cells(cells: Mapping[str, str]) -> dict[str, str]:
 
 def _is_taken(name: str, found: Mapping[str, str]) -> bool:
     """Return whether what a column says is among the cells of our own."""
-    return is_read(name) and not (is_bare_batch(name) and is_empty(found.get("global_batch_sequences", "")))
+    if is_bare_batch(name):
+        return not is_empty(found.get("global_batch_sequences", ""))
+    if _short(name) in MODEL_PARALLEL:
+        return not is_empty(found.get("tp", ""))
+    if MICRO_TOKENS.fullmatch(letters(leaf_of(name))):
+        return not is_empty(found.get("micro_batch", ""))
+    return is_read(name)
+
+
+def _is_samples_of_one(name: str) -> bool:
+    return SAMPLES_OF_ONE.fullmatch(letters(leaf_of(name))) is not None
+
+
+def _samples_of_all(cells: Mapping[str, str], text: str) -> dict[str, str]:
+    """Return the sequences a second of all GPUs, from those of one."""
+    try:
+        return {"samples_per_s": f"{float(text) * count_of(cells, 'num_gpus'):.9g}"}
+    except ValueError:
+        return {"samples_per_s": text}
+
+
+def _tensor_ranks(cells: Mapping[str, str], name: str, text: str, assumed: list[str]) -> dict[str, str]:
+    """Return the tensor parallelism that model parallelism means; {} where it need not be that alone.
+
+    It is that where it makes the GPUs together with the pipeline and the copies that the row states. Where it makes
+    them without the pipeline, that is a part of it.
+    """
+    gpus, dp = cells.get("num_gpus", ""), cells.get("dp", "")
+    if is_empty(dp) and (shards := re.fullmatch(r"shard (\d+)", cells.get("zero_stage_fsdp", ""))):
+        dp = shards[1]
+    if not text.isdecimal() or is_empty(gpus) or is_empty(dp) or not is_empty(cells.get("tp", "")):
+        return {}
+    ranks, pp = int(text), count_of(cells, "pp", 1)
+    others = count_of({"dp": dp}, "dp") * count_of(cells, "cp", 1)
+    left, rest = divmod(count_of(cells, "num_gpus"), others)
+    if rest or not (left == ranks * pp or (left == ranks and ranks % pp == 0)):
+        return {}
+    tp = left // pp
+    assumed.append(f"{name} {ranks}: tp {tp}, pp {pp}, which make the GPUs beside {dp} copies or shards")
+    return {"tp": str(tp)}
 
 
 def _converted(others: Mapping[str, str], text: str) -> dict[str, str]:
@@ -176,7 +249,9 @@ def _switch(found: dict[str, str], name: str, text: str) -> None:
     """Add what a switch of another engine says to the cells of a row."""
     column, on, off = SWITCHES[_short(name)]
     state = FLAGS.get(text.lower(), 1 if on == "fp8" else None)  # Megatron-LM: --fp8-format hybrid
-    if state is None and column == "zero_stage_fsdp":
+    if state is None and column == "notes":  # "v2" of a kernel, "max-autotune" of a compiler; a number is of neither
+        found[column] = "; ".join(filter(None, [found.get(column, ""), on if text[:1].isalpha() else ""]))
+    elif state is None and column == "zero_stage_fsdp":
         _add(found, name, {column: text})
     elif state is None:
         raise InputError(f"{name}: expected true or false, got {text!r}")
@@ -227,7 +302,7 @@ def with_layout(cells: Mapping[str, str]) -> dict[str, str]:
     if is_empty(text):
         return dict(cells)
     found = dict(cells)
-    if SHARDED.fullmatch(text.strip()) and is_empty(cells.get("zero_stage_fsdp", "")):
+    if _is_sharding(text) and is_empty(cells.get("zero_stage_fsdp", "")):
         return found | {"zero_stage_fsdp": text.strip()}
     for key, value in own_values(_pairs(text), "layout").items():
         if key not in IN_CELLS:
@@ -237,6 +312,17 @@ def with_layout(cells: Mapping[str, str]) -> dict[str, str]:
             raise InputError(f"layout: {text!r}, but {column} = {found[column]}")
         found[column] = value
     return found
+
+
+def _is_sharding(text: str) -> bool:
+    """Return whether a layout is no more than how states are shared: "FSDP", "DeepSpeed ZeRO-2", "FULL_SHARD"."""
+    if SHARDED.fullmatch(text.strip()):
+        return True
+    if re.search(r"[=\d]", text):
+        return False
+    with contextlib.suppress(InputError):
+        return zero_stage(text, 1, 1) is not None
+    return False
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -269,6 +355,10 @@ def check_unread(cells: Mapping[str, str]) -> None:
         if _says_layout(name, text):
             raise InputError(
                 f"column {name} is not read, and says {text!r} of the layout; `validate --columns` has names"
+            )
+        if MICRO_TOKENS.fullmatch(letters(leaf_of(name))):
+            raise InputError(
+                f"column {name}, {text!r} tokens, is not read: micro_batch says how many sequences they are"
             )
         if _says_batch(name, text) and is_empty(cells.get("micro_batch", "")):
             raise InputError(

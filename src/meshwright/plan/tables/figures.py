@@ -40,6 +40,7 @@ LEAST_BYTES = 2**20  # of a peak: smaller numbers are in a unit that is not said
 SHARE = re.compile(r"\s*\(\s*[\d.,]+\s*%\s*\)\s*$")  # of the card, behind a figure
 RAN_OUT = re.compile(r"(?i)\W*(?:cuda\W*)?(?:oom|out[\s_-]*of[\s_-]*memory)\b.*")
 ALIKE = 0.05  # two measurements of one step differ by no more: figures are rounded, and rates are of many steps
+ABOUT = re.compile(r"^(?:~|≈|≃|ca?\.|circa|about|approx(?:\.|imately)?)\s*(?=[\d.,])", re.IGNORECASE)  # before a number
 TOKENS_A_SECOND = re.compile(rf"({NUMBER})\s*([kKM]?)(?:\s+(.*)|([a-z/].*))?")
 
 
@@ -145,7 +146,7 @@ def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
     text = cells.get(name, "")
     if is_empty(text) or RAN_OUT.fullmatch(text):
         return None
-    plain = SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
+    plain = SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), ABOUT.sub("", text))
     plain = DECIMAL_COMMA.sub(r"\1.\2", BOTH_MARKS.sub(_with_point, plain))
     if name in {"tokens_per_s_per_gpu", "tokens_per_s"}:
         plain = COMMAS.sub(lambda found: found[0].replace(",", ""), plain)
@@ -193,6 +194,10 @@ def is_of_tokens(cells: Cells) -> bool:
 
 def _why(name: str, text: str) -> str:
     """Return why a measured cell is no figure."""
+    plain = COMMAS.sub(lambda found: found[0].replace(",", ""), text)
+    said = TOKENS_A_SECOND.fullmatch(plain) if name == "tokens_per_s_per_gpu" else None
+    if said and OPEN_RATE.fullmatch((said[3] or said[4] or "").replace(" ", "").lower()):
+        return "does not say that it is of one GPU, as its column does: tokens/s/GPU would"
     if either := EITHER_COMMA.match(text):
         return f"is {either[1]}{either[2]} or {either[1]}.{either[2]}"
     if clock := EITHER_CLOCK.fullmatch(text):

@@ -1,7 +1,10 @@
-"""GPUs that a row does not count: those of its nodes, or of its degrees of parallelism."""
+"""GPUs that a row does not count: of the cell of its accelerator, of its nodes, or of its degrees of parallelism."""
 
+import contextlib
 import math
+import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ...errors import InputError
 from ...hardware import Catalogue
@@ -9,6 +12,89 @@ from .cells import count_of, is_empty, text_of
 from .row_machine import accelerator_of, node_of
 
 DEGREES = ("tp", "pp", "cp", "dp")
+_TIMES = r"\s*[x×*]\s*"
+COUNTED_CELLS = (  # "4x8 H100", "8xH100", "2*RTX4090", "8 A100 80GB", then "H100 x 8"
+    re.compile(rf"(?i)(?P<nodes>\d{{1,5}}){_TIMES}(?P<count>\d{{1,5}})(?:{_TIMES}|\s+)(?P<name>\S.*)"),
+    re.compile(rf"(?i)(?P<count>\d{{1,5}})(?:{_TIMES}|\s+)(?P<name>\S.*)"),
+    re.compile(rf"(?i)(?P<name>\S.*?)(?:{_TIMES}|\s*\(x\s*)(?P<count>\d{{1,5}})\)?"),
+)
+MOST_OF_NODE = 16  # GPUs of a node, in a name that may say them and not all
+
+
+class CountedCell(NamedTuple):
+    """An accelerator with its number, as one cell has both: how many there are, or how many nodes or slices hold it."""
+
+    name: str
+    gpus: int = 0  # 0 where nodes are counted
+    each: int = 0  # of them in a node, 0 where it does not say
+    nodes: int = 0
+    slices: int = 0
+
+
+def counted_cell(text: str, catalogue: Catalogue) -> CountedCell | None:
+    """Return an accelerator with its number as one cell has both; None where it says no number."""
+    if _is_accelerator(text, catalogue):
+        return None
+    if alone := catalogue.slice_of(text):
+        return CountedCell(catalogue.nodes[alone[0]].accelerator, int(alone[1]), slices=1)
+    for form in COUNTED_CELLS:
+        said = form.fullmatch(text)
+        if said is None or said["name"].lower().endswith(("pci", "pcie")):  # x16 is the width of a link
+            continue
+        name, count, nodes = said["name"], int(said["count"]), int(said.groupdict().get("nodes") or 0)
+        if sliced := catalogue.slice_of(name):
+            return CountedCell(catalogue.nodes[sliced[0]].accelerator, count * int(sliced[1]), slices=count)
+        if _is_node(name, catalogue):
+            return CountedCell(name, nodes=count * (nodes or 1))
+        with contextlib.suppress(InputError):
+            accelerator_of(catalogue, name)
+            return CountedCell(name, count * (nodes or 1), each=count if nodes else 0)
+    return None
+
+
+def with_gpus_of_cell(cells: Mapping[str, str], catalogue: Catalogue, assumed: list[str]) -> dict[str, str]:
+    """Return the cells of a row whose accelerator's cell says how many there are, with the two apart.
+
+    Where the row counts its GPUs as well, and they are several times as many, the cell is of a node.
+    """
+    text = cells.get("gpu", "")
+    said = counted_cell(text, catalogue)
+    if said is None:
+        return dict(cells)
+    if said.slices > 1:
+        assumed.append(f"{said.slices} slices: priced as one, though a network of the data centre lies between them")
+    found = {**cells, "gpu": said.name}
+    counts = {"nodes": said.nodes} if said.nodes else {"num_gpus": said.gpus}
+    if said.each:
+        counts["gpus_per_node"] = said.each
+    elif not said.slices and not is_empty(cells.get("nodes", "")):
+        counts = {"gpus_per_node": said.gpus}
+    for column, number in counts.items():
+        stated = number if is_empty(cells.get(column, "")) else count_of(cells, column)
+        if stated == number:
+            found[column] = str(number)
+        elif column == "num_gpus" and not (said.slices or stated % number or number > MOST_OF_NODE):
+            assumed.append(f"{number} GPUs a node, as gpu {text!r} says")
+            found["gpus_per_node"] = str(number)
+        else:
+            raise InputError(f"gpu: {text!r} makes {column} {number}, but {column} = {stated}")
+    return found
+
+
+def _is_accelerator(name: str, catalogue: Catalogue) -> bool:
+    """Return whether a text is the name of an accelerator, and no more."""
+    with contextlib.suppress(InputError):
+        return bool(catalogue.accelerator_key(name))
+    return False
+
+
+def _is_node(name: str, catalogue: Catalogue) -> bool:
+    """Return whether a name means a node and no accelerator."""
+    if _is_accelerator(name, catalogue):
+        return False
+    with contextlib.suppress(InputError):
+        return bool(catalogue.node_key(name))
+    return False
 
 
 def with_gpus_of_nodes(cells: Mapping[str, str], catalogue: Catalogue, assumed: list[str]) -> dict[str, str]:

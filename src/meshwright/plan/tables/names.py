@@ -17,6 +17,14 @@ BATCHES = (
     *("totalbatchsize", "totalbatch", "effectivebatchsize"),
 )
 BARE_BATCHES = frozenset({"bs", "bsz", "batch", "batchsize"})  # of a step, of a GPU or of a micro-batch
+STREAM_WIDTHS = ("modeldim", "modeldims", "embdim", "baseembdim", "dim")  # of the residual stream
+# of it too, but beside one of those of the network: Pax's model_dims and hidden_dims (google/paxml:
+# paxml/tasks/lm/model_params.py), the dim and hidden_dim of Llama's own code
+EITHER_WIDTHS = ("hiddendim", "hiddendims")
+KINDS_OF_SPLIT = (  # columns of words such as DDP and FSDP
+    *("dpstrategy", "dataparallelstrategy", "parallelstrategy", "parallelismstrategy", "trainingstrategy"),
+    *("distributiontype", "distributedtype", "distributedstrategy", "distributionstrategy", "paralleltype"),
+)
 NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("name", "run", "runname", "runid"), "id"),
     **dict.fromkeys(("stack", "engine", "framework"), "family"),
@@ -39,12 +47,42 @@ NAMES = {  # of columns, without marks, case and units
     **dict.fromkeys(("nodes", "nnodes", "numnodes", "nodecount", "numberofnodes", "servers", "numservers"), "nodes"),
     **dict.fromkeys(("gpuspernode", "gpusnode", "nprocpernode"), "gpus_per_node"),
     **dict.fromkeys(("model", "modelnameorpath", "modelid", "basemodel"), "model_name"),
-    **dict.fromkeys(("numlayers", "nlayers", "nlayer", "numhiddenlayers", "numberoflayers", "modellayers"), "layers"),
-    **dict.fromkeys(("hiddensize", "dmodel", "nembd", "nhidden"), "hidden"),
-    **dict.fromkeys(("nheads", "nhead", "numheads", "numattentionheads"), "heads"),
-    **dict.fromkeys(("nkvheads", "numkvheads", "numkeyvalueheads", "numquerygroups"), "kv_heads"),
-    **dict.fromkeys(("ffn", "ffnsize", "ffnhiddensize", "intermediatesize", "dff"), "ffn_hidden"),
+    **dict.fromkeys(
+        (
+            *("numlayers", "nlayers", "nlayer", "numhiddenlayers", "numberoflayers", "modellayers"),
+            *("decoderlayers", "numdecoderlayers", "basenumdecoderlayers", "transformerlayers"),
+        ),
+        "layers",
+    ),
+    **dict.fromkeys(
+        (
+            *("hiddensize", "dmodel", "nembd", "nhidden", "embeddingdim", "embeddingdimension"),
+            *(*STREAM_WIDTHS, *EITHER_WIDTHS),
+        ),
+        "hidden",
+    ),
+    **dict.fromkeys(
+        (
+            *("nheads", "nhead", "numheads", "numattentionheads", "attentionheads", "numberofheads", "queryheads"),
+            *("numqueryheads", "basenumqueryheads", "numberofattentionheads"),
+        ),
+        "heads",
+    ),
+    **dict.fromkeys(
+        ("nkvheads", "numkvheads", "numkeyvalueheads", "numquerygroups", "keyvalueheads", "basenumkvheads"), "kv_heads"
+    ),
+    **dict.fromkeys(
+        (
+            *("ffn", "ffnsize", "ffnhiddensize", "intermediatesize", "dff", "ffndim", "mlpdim", "basemlpdim"),
+            *("mlphiddensize", "intermediatedim", "dimfeedforward", "feedforwarddim", "feedforwardsize"),
+        ),
+        "ffn_hidden",
+    ),
     **dict.fromkeys(("vocabsize", "vocabulary", "vocabularysize"), "vocab"),
+    **dict.fromkeys(("gated", "swiglu", "useswiglu", "gatedlinearunit", "gatedlinearunits"), "gated_mlp"),
+    **dict.fromkeys(
+        ("tieembeddings", "tiedembeddings", "tiewordembeddings", "tiedwordembeddings", "weighttying"), "tied"
+    ),
     **dict.fromkeys(
         (
             *(
@@ -58,6 +96,7 @@ NAMES = {  # of columns, without marks, case and units
                 "maxlength",
                 "maxtargetlength",
             ),
+            *("blocksize", "sl", "contextsize", "contextwindow", "ctx", "ctxlen", "nctx", "maxsequencelength"),
             *("packedseqlength", "packedseqlen", "packedsequencelength"),
         ),
         "seq_len",
@@ -90,24 +129,30 @@ NAMES = {  # of columns, without marks, case and units
                 "activationckpt",
                 "gradientcheckpoint",
             ),
+            *("checkpointactivations", "usegradientcheckpointing", "gradientcheckpointingenable"),
+            *("activationrecomputation", "activationrecompute"),
         ),
         "recompute",
     ),
-    "dtype": "precision",
+    **dict.fromkeys(("dtype", "mixedprecision", "computedtype", "torchdtype", "datatype", "numerics"), "precision"),
     **dict.fromkeys(("note", "comment", "comments", "remarks"), "notes"),
-    **dict.fromkeys(("parallelism", "parallel", "parallelconfig", "strategy", "mesh"), "layout"),
+    **dict.fromkeys(("parallelism", "parallel", "parallelconfig", "strategy", "mesh", *KINDS_OF_SPLIT), "layout"),
     **dict.fromkeys(("steptime", "timeperstep", "iterationtime", "itertime", "timeperiteration"), "step_time_s"),
     **dict.fromkeys(
         (
             *("peakmemory", "peakmem", "maxmemory", "maxmem", "peakmemorypergpu", "gpumemmax", "peakreserved"),
             *("peakmemorygpu", "peakmempergpu", "peakmemgpu", "maxmemorypergpu", "maxmempergpu", "maxmemorygpu"),
             *("memorymaxreserved", "memory", "mem", "memoryusage", "memoryused", "usedmemory", "memorypergpu"),
+            *("gpumemory", "gpumem", "vram", "gpumemoryusage", "gpumemoryused", "vramusage", "peakvram"),
         ),
         "peak_memory_bytes_per_gpu",
     ),
     "throughputtps": "tokens_per_s_per_gpu",  # torchtitan's metric, of one device: pytorch/torchtitan, metrics.py
 }
 _DEVICE = "(?:gpu|device|chip|accelerator|hpu|npu)"
+MICRO = re.compile(  # of one GPU: "per-gpu micro batch", "micro batch size per device", "MBS/GPU"
+    rf"(?:per)?{_DEVICE}(?:train)?micro(?:batch(?:size)?|bsz?)|(?:train)?(?:micro(?:batch(?:size)?|bsz?)|mbs)(?:per|a|each)?{_DEVICE}"
+)
 # names that mean a column where no other one does
 WEAK = frozenset(
     [
@@ -124,12 +169,17 @@ WEAK = frozenset(
             "basemodel",
             "deepspeedstage",
         ),
+        *("blocksize", "sl", "contextsize", "contextwindow", "ctx", "ctxlen", "nctx", "maxsequencelength"),
+        *("gated", "swiglu", "mixedprecision", "computedtype", "torchdtype", "datatype", "numerics"),
+        *(*STREAM_WIDTHS, *EITHER_WIDTHS, *KINDS_OF_SPLIT),
+        *("gpumemory", "gpumem", "vram", "gpumemoryusage", "gpumemoryused", "vramusage", "peakvram"),
         *("gpumemmax", "peakreserved", "memorymaxreserved", "throughputtps"),
         *("memory", "mem", "maxmem", "memoryusage", "memoryused", "usedmemory", "memorypergpu"),
     ]
 )
+_SPEED = "(?:throughput|thput|speed)"
 RATE = re.compile(  # of one GPU: "Tokens / sec / GPU", "Throughput (T/s/GPU)", "TPS per GPU", "tok/GPU/s", "TGS"
-    r"(?:throughput)?(?:t|toks?|tokens?|w|words?)"
+    rf"{_SPEED}?(?:t|toks?|tokens?|w|words?)"
     rf"(?:(?:per|p)?(?:s|sec|second)(?:per)?{_DEVICE}|(?:per)?{_DEVICE}(?:per)?(?:s|sec|second))|tgs"
 )
 _A_SECOND = r"(?:t|toks?|tokens?|w|words?)(?:per|p|/)(?:s|sec|second)"
@@ -137,9 +187,13 @@ _TOGETHER = r"(?:total|overall|global|aggregate|aggregated|cluster|allgpus|allch
 OF_ALL = re.compile(  # "total tokens/s", "Throughput (tokens/s, all GPUs)"
     rf"{_TOGETHER}(?:throughput)?{_A_SECOND}|(?:throughput)?{_TOGETHER}{_A_SECOND}|(?:throughput)?{_A_SECOND}(?:of)?{_TOGETHER}"
 )
-OPEN_RATE = re.compile(rf"(?:train|training|avg|average|mean)?(?:throughput|thput)?{_A_SECOND}")  # of one GPU or of all
+OPEN_RATE = re.compile(rf"(?:train|training|avg|average|mean)?{_SPEED}?{_A_SECOND}")  # of one GPU or of all
+_SAMPLES = "(?:samples|sequences|seqs|sentences|examples)"
 SAMPLES = re.compile(  # of all GPUs: "Throughput (samples/s)", "train_samples_per_second", "Throughput (S/s)"
-    r"(?:train|training)?(?:(?:throughput|thput)s|(?:throughput|thput)?(?:samples|sequences|seqs))(?:per)?(?:s|sec|second)"
+    rf"(?:train|training)?(?:(?:throughput|thput)s|{_SPEED}?{_SAMPLES})(?:per)?(?:s|sec|second)"
+)
+SAMPLES_OF_ONE = re.compile(  # of one GPU: "samples/s/GPU", "sentences per GPU per second"
+    rf"{_SPEED}?{_SAMPLES}(?:(?:per)?(?:s|sec|second)(?:per)?{_DEVICE}|(?:per)?{_DEVICE}(?:per)?(?:s|sec|second))"
 )
 COUNT = re.compile(rf"(?i)(?:#|no\.?|num(?:ber)?[\s_-]+of)[\s_-]*(?:of[\s_-]+)?(?:{_DEVICE})s?")  # "# GPU"
 NETWORK = re.compile(  # "network per node (Gbps)"; GB/s are bytes
@@ -147,13 +201,14 @@ NETWORK = re.compile(  # "network per node (Gbps)"; GB/s are bytes
     r"[(\[]?\s*(?:Gbps|gbps|Gb/s|Gbit/s)\s*[)\]]?"
 )
 A_WHOLE_STEP = re.compile(rf"time(?:per|a)(?:one)?(?:global|train|training|optimi[sz]er)?{STEP}")
+SEQUENCES = re.compile(r"(?i)\s*[(\[]?\s*(?:in )?(?:seqs?|sequences|samples|sentences)\s*[)\]]?$")  # a unit behind
 TOKENS = re.compile(r"(?i)\s*(?:[(\[]\s*(?:t|toks?|tokens?)\s*[)\]]|[\s_](?:in[\s_])?tok(?:en)?s)$")  # a unit
 IN_TOKENS = {  # columns that are in tokens where their names say so
     "seq_len": "seq_len",
     "global_batch_sequences": "global_batch_tokens",
 }
 OF_MANY_STEPS = frozenset({"step_time_s", "tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s"})  # what has a mean
-STATISTIC = re.compile(r"(?i)(?:avg\.?|average|mean|median)[\s_]+(?=\S)")
+STATISTIC = re.compile(r"(?i)(?:avg\.?|average|mean|median|approx\.?|approximate)[\s_]+(?=\S)")
 MEASURED_WORD = re.compile(r"(?i)(?:train(?:ing)?|elapsed|measured|observed|actual)[\s_]+(?=\S)")  # before such a name
 ONE_STEP = frozenset({"step", "iteration", "iter"})  # a number, and with a unit of time behind it how long one takes
 A_SECOND = "it/s"  # the unit of steps a second
@@ -175,7 +230,13 @@ SWITCHES = {  # columns of other engines that are on or off: the column that the
     **{name: ("precision", name, "") for name in ("fp8", "bf16", "fp16")},
     "recomputeactivations": ("recompute", "selective", ""),
     **dict.fromkeys(("enablefloat8linear", "tefp8"), ("precision", "fp8", "")),  # torchtitan's, ROCm's Megatron-LM's
-    **dict.fromkeys(("trainingcompile", "compileenable"), ("notes", "torch.compile", "eager")),  # torchtitan's
+    **dict.fromkeys(
+        ("trainingcompile", "compileenable", "compile", "torchcompile"), ("notes", "torch.compile", "eager")
+    ),
+    **dict.fromkeys(
+        ("flashattention", "flashattn", "useflashattention", "useflashattn"),
+        ("notes", "flash attention", "no flash attention"),
+    ),
 }
 KNOWN = frozenset({*INPUTS, *MEASURED, *CARRIED})
 
@@ -195,12 +256,20 @@ def in_company(names: Sequence[str]) -> dict[str, str]:
     """Return what names mean beside others: t, p and d of papers, B and T of code, BS beside MBS."""
     plain = {name.strip().lower(): name for name in names if len(name.strip()) == 1}
     known = {column_of(name)[0] for name in names}
-    return _letters_in_company(plain, known) | _batch_in_company(names, known)
+    return _letters_in_company(plain, known) | _batch_in_company(names, known) | _width_in_company(names, known)
+
+
+def _width_in_company(names: Sequence[str], known: set[str]) -> dict[str, str]:
+    """Return the column of a hidden dimension beside that of the model: the network's, where nothing else says it."""
+    stream, either = (
+        [name for name in names if letters(leaf_of(name)) in some] for some in (STREAM_WIDTHS, EITHER_WIDTHS)
+    )
+    return {either[0]: "ffn_hidden"} if stream and len(either) == 1 and "ffn_hidden" not in known else {}
 
 
 def _batch_in_company(names: Sequence[str], known: set[str]) -> dict[str, str]:
     """Return the column of a plain batch beside that of a micro-batch: a whole step's, where nothing else says it."""
-    bare = [name for name in names if letters(name) in BARE_BATCHES]
+    bare = [name for name in names if letters(SEQUENCES.sub("", name)) in BARE_BATCHES]
     if "micro_batch" not in known or len(bare) != 1 or {"global_batch_sequences", "global_batch_tokens"} & known:
         return {}
     return {bare[0]: "global_batch_sequences"}
@@ -285,8 +354,11 @@ def _known(name: str) -> str:
     rate = rate or ("tokens_per_s" if OF_ALL.fullmatch(_with_strokes(name)) else "")
     whole = "step_time_s" if A_WHOLE_STEP.fullmatch(plain) else ""
     network = "inter_node_Gbps_per_node" if NETWORK.fullmatch(name.strip()) else ""
-    found = exact or NAMES.get(plain, "") or own or rate or whole or network
+    micro = "micro_batch" if MICRO.fullmatch(plain) else ""
+    found = exact or NAMES.get(plain, "") or own or rate or whole or network or micro
+    if not found and (bare := SEQUENCES.sub("", name)) != name:  # "global batch (sequences)"
+        found = "global_batch_sequences" if _known(bare) == "global_batch_sequences" else ""
     if found or not TOKENS.search(name):
         return found
     bare = letters(TOKENS.sub("", name))
-    return IN_TOKENS.get("global_batch_sequences" if bare == "batchsize" else _known(bare), "")
+    return IN_TOKENS.get("global_batch_sequences" if bare in {"batchsize", "batch"} else _known(bare), "")

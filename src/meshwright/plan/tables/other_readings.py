@@ -5,17 +5,22 @@ dash for degrees that only a configuration has. No such reading is counted: a ta
 can tell.
 """
 
+from typing import get_args
+
 import msgspec
 import numpy as np
 
 from ...hardware import Catalogue
-from ...layout import Layout
-from ...units import counted, format_time
-from ..analytic.coefficients import Book
-from .batch import batch_of, step_of
+from ...layout import Layout, Recompute
+from ...units import counted, format_bytes, format_time
+from ..analytic.coefficients import STRANGERS, Book
+from ..analytic.held_roles import loss_roles
+from .batch import batch_of, memory_of, step_of
 from .runs import Run, RunRow, beyond_peak
 
 SHARDED = 3  # ZeRO stage
+FAR_MEMORY = 1.5  # times: nine in ten published peaks are nearer to what is predicted (`analytic.fits.UNSEEN_BAND`)
+NEAR_MEMORY = 0.2  # of a measured peak
 
 
 def other_readings(row: RunRow, predicted_s: float, band: float, catalogue: Catalogue, known: Book) -> str:
@@ -30,6 +35,44 @@ def other_readings(row: RunRow, predicted_s: float, band: float, catalogue: Cata
         if abs(predicted_s / step_s - 1.0) <= band and not beyond_peak(run, step_s, catalogue)
     ]
     return ", or ".join(filter(None, [*found, *_batch_of_tokens(run, measured_s, catalogue)]))
+
+
+def memory_reading(run: Run, measured: float, predicted: float, catalogue: Catalogue, known: Book) -> str:
+    """Return what else a row may have kept whose measured memory is far from what is predicted; "" where it is not.
+
+    Of what a row does not say: how its logits exist, and what is computed again.
+    """
+    if 1.0 / FAR_MEMORY <= measured / predicted <= FAR_MEMORY:
+        return ""
+    ways = []
+    if "loss_rows" not in run.facts:
+        ways = [
+            (f"with the logits {loss} (loss)", msgspec.structs.replace(run, facts=run.facts | _loss(run, loss)))
+            for loss in ("whole", "half", "chunked")
+        ]
+    if any(text.startswith("recompute") for text in run.assumed):
+        ways += [
+            (
+                f"with recompute {word}",
+                msgspec.structs.replace(run, layout=msgspec.structs.replace(run.layout, recompute=word)),
+            )
+            for word in get_args(Recompute)
+            if word != run.layout.recompute
+        ]
+    runs = [way for _, way in ways] or [run]
+    sizes = np.ravel(memory_of(batch_of(runs, catalogue, known), known.values).reserved_bytes).tolist()
+    near = min(
+        zip((said for said, _ in ways), sizes, strict=False),
+        key=lambda one: abs(np.log(one[1] / measured)),
+        default=None,
+    )
+    if near is None or abs(near[1] / measured - 1.0) > NEAR_MEMORY:
+        return f"{measured / predicted:.1f} times what is predicted: the run kept what its row does not say"
+    return f"{near[0]}, which its row does not state, {format_bytes(near[1])}"
+
+
+def _loss(run: Run, loss: str) -> dict[str, float]:
+    return loss_roles(loss, where="loss", stranger=run.stack in STRANGERS)
 
 
 def _batch_of_tokens(run: Run, measured_s: float, catalogue: Catalogue) -> list[str]:

@@ -26,6 +26,7 @@ SHARDS = re.compile(r"[2-9]|[1-9]\d+")
 FSDP_WORDS = {"on": "fsdp", "off": "without fsdp", "shard": "shard"}  # cells of zero_stage_fsdp
 # InternLM/InternEvo:configs/_base_/models/internlm_7B.py: above 1 ranks that share states, 1 none, 0 or less all
 ZERO1_WORDS = {"on": "zero1", "off": "none", "shard": "zero1 shard"}
+DDP_SWITCHES = frozenset({"ddp", "useddp", "distributeddataparallel"})
 
 
 OF_TRAINING = "loss (a number)"
@@ -54,6 +55,7 @@ class RunTable(NamedTuple):
     lines: list[TableLine]
     header_line: int = 1
     caption: str = ""
+    said: tuple[str, ...] = ()  # the names as they are written
     beside: Mapping[str, str] = {}  # names that mean what they do by what stands beside them, and as which columns
 
 
@@ -74,7 +76,7 @@ def read_table(path: str | Path) -> RunTable:
         lines.append(TableLine(cells, fault, 0 if fault else max(0, len(names) - len(row)), merged))
     _read_numbers(lines, names)
     names = _without_loss(lines, names)
-    return RunTable(names, lines, found.header_line, found.caption, in_company(said))
+    return RunTable(names, lines, found.header_line, found.caption, tuple(said), in_company(said))
 
 
 def not_read(path: str | Path) -> list[str]:
@@ -179,8 +181,41 @@ def _with_switch(
     for names, words in ((FSDP_SWITCHES, FSDP_WORDS), (ZERO1_SWITCHES, ZERO1_WORDS)):
         place = next((n for n, name in enumerate(said) if letters(leaf_of(name)) in names), None)
         if place is not None and "zero_stage_fsdp" not in (name for name, _ in columns):
-            return _switched(columns, rows, place, words)
-    return columns, rows
+            columns, rows = _switched(columns, rows, place, words)
+            break
+    return _with_ddp(said, columns, rows)
+
+
+def _with_ddp(
+    said: list[str], columns: list[tuple[str, str]], rows: list[list[str]]
+) -> tuple[list[tuple[str, str]], list[list[str]]]:
+    """Return columns and rows with a column DDP that says whether, and not how many ranks, as what it means.
+
+    It does where it says so in words, or is 0 or 1 alone and 1 of several GPUs. Beside a column that says how states
+    are shared it says nothing more.
+    """
+    place = next((n for n, name in enumerate(said) if letters(leaf_of(name)) in DDP_SWITCHES), None)
+    names = [name for name, _ in columns]
+    if place is None:
+        return columns, rows
+    cells = [row[place].strip().lower() for row in rows if place < len(row)]
+    gpus = names.index("num_gpus") if "num_gpus" in names else None
+    several = any(
+        gpus is not None and max(gpus, place) < len(row) and row[place].strip() == "1" and row[gpus].strip() != "1"
+        for row in rows
+    )
+    worded = any(cell in FLAGS and not cell.isdigit() for cell in cells)
+    if not all(cell in FLAGS or is_empty(cell) for cell in cells) or not (several or worded):
+        return columns, rows
+    if "zero_stage_fsdp" in names:
+        return [*columns[:place], (said[place], ""), *columns[place + 1 :]], rows
+    switched = [
+        [*row[:place], "ddp" if FLAGS.get(row[place].strip().lower()) == 1 else "", *row[place + 1 :]]
+        if place < len(row)
+        else row
+        for row in rows
+    ]
+    return [*columns[:place], ("zero_stage_fsdp", ""), *columns[place + 1 :]], switched
 
 
 def _switched(

@@ -1,5 +1,6 @@
 """The layout of a row, and what its cells say that the stack does otherwise."""
 
+import math
 import re
 
 import msgspec
@@ -53,6 +54,11 @@ def counted_parts(accelerator: Accelerator, node: NodeType | None) -> str:
     return ""
 
 
+def shared_ranks(cells: Cells) -> int:
+    """Return the ranks that work at the same sequences."""
+    return math.prod(count_of(cells, axis, 1) for axis in ("tp", "pp", "cp"))
+
+
 def layout_of(
     cells: Cells, stack: StackCoefficients, gpus: int, per_node: int, assumed: list[str], *, parts: str = ""
 ) -> tuple[Layout, int]:
@@ -67,12 +73,12 @@ def layout_of(
         raise InputError(f"tp x pp x cp x dp = {split * dp}, but num_gpus = {gpus}{parts}")
     if gpus > 1 and all(is_empty(cells.get(name, "")) for name in SPLITS):
         assumed.append(NO_LAYOUT)
+    elif gpus > 1 and (blank := [name for name in ("tp", "pp", "cp") if cells.get(name) == ""]):
+        assumed.append(f"{', '.join(f'{name} 1' for name in blank)}: the row leaves it empty")
     mbs = _micro_batch(cells, dp, assumed)
     ranks = dp * degrees["cp"]
     zero, shard = _sharding(cells, stack, ranks, per_node, assumed)
-    sp = flag_of(cells, "seq_parallel", stack.sp) if degrees["tp"] > 1 else 0
-    if degrees["tp"] > 1 and is_empty(cells.get("seq_parallel", "")):
-        assumed.append(f"seq_parallel {sp:g}, as its stack does")
+    sp = _sequence_parallel(cells, stack, degrees, assumed) if degrees["tp"] > 1 else 0
     schedule = schedule_word(cells.get("schedule", "")) or ("interleaved" if degrees["vpp"] > 1 else "1f1b")
     if degrees["pp"] > 1 and is_looped(cells.get("schedule", "")) and is_empty(cells.get("vpp", "")):
         degrees["vpp"] = 2
@@ -103,6 +109,18 @@ def layout_of(
         return msgspec.convert(values | words, Layout), shard
     except (msgspec.ValidationError, ValueError) as error:
         raise InputError(str(error)) from None
+
+
+def _sequence_parallel(cells: Cells, stack: StackCoefficients, degrees: dict[str, int], assumed: list[str]) -> float:
+    """Return 1 with sequence parallelism: as a row states, or as its stack does where ranks can share the tokens."""
+    if not is_empty(cells.get("seq_parallel", "")):
+        return flag_of(cells, "seq_parallel", 0)
+    tokens = count_of(cells, "seq_len", degrees["tp"] * degrees["cp"]) // degrees["cp"]
+    if stack.sp and tokens % degrees["tp"]:
+        assumed.append(f"seq_parallel 0, since tp {degrees['tp']} does not divide {tokens} tokens")
+        return 0
+    assumed.append(f"seq_parallel {stack.sp:g}, as its stack does")
+    return stack.sp
 
 
 def batch_sequences(cells: Cells, layout: Layout, assumed: list[str], *, parts: str = "") -> int:

@@ -3,7 +3,7 @@
 import contextlib
 import re
 
-from ...errors import InputError
+from ...errors import InputError, nearest
 from ...hardware import Accelerator, Catalogue, NodeType
 from ...hardware.arithmetic import dies_told, gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ...units import counted
@@ -40,13 +40,26 @@ def accelerator_of(catalogue: Catalogue, name: str) -> str:
             (word for word in re.findall(r"[a-z0-9]+", words) if word in stems and re.search(r"\d", word)), None
         )
         if stem is None:
-            raise
+            raise InputError(
+                f"gpu: no accelerator {name!r} in the catalogue ({_known_like(name, catalogue)})"
+            ) from None
         size = re.search(r"(\d+) ?gb", words)
         keys = [key for key in catalogue.accelerators if key == stem or key.startswith(stem + "-")]
         sized = [key for key in keys if size and f"{size.group(1)}g" in key and ("pcie" in key) == ("pcie" in words)]
         if sized or stem in keys:
             return sized[0] if sized else stem
         return catalogue.accelerator_key(stem)
+
+
+def _known_like(name: str, catalogue: Catalogue) -> str:
+    """Return what may be meant by a name that is no accelerator: those of the same kind, or the nearest one."""
+    words = set(re.findall(r"[a-z]+", name.lower()))
+    alike = [key for key in catalogue.accelerators if key.split("-")[0] in words]
+    if alike:
+        return f"of that kind it has {', '.join(alike)}"
+    near = nearest(name.lower(), catalogue.accelerators)
+    listed = "`topo --catalogue accelerators` lists them"
+    return f"{near if near.startswith('did you mean') else listed}; --hardware FILE adds one"
 
 
 def node_of(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | None]:

@@ -54,6 +54,15 @@ def find_model(name: str, models: Mapping[str, Architecture]) -> Architecture | 
     return models.get(resolve_model(name) or "")
 
 
+def check_model(cells: Cells, models: Mapping[str, Architecture]) -> None:
+    """Raise InputError where a row names a model that nobody knows, and no sizes of one."""
+    name = cells.get("model_name", "")
+    if is_empty(name) or any(not is_empty(cells.get(column, "")) for column in ("config", "hidden")):
+        return
+    if find_model(name, models) is None:
+        raise InputError(f"hidden: not stated, and no model {name!r} is known ({_hint(name, models)})")
+
+
 def _configured(cells: Cells, folder: Path, assumed: list[str]) -> Architecture:
     path = folder / cells["config"]  # an absolute path stays as it is
     if path.suffix not in {".json", ".toml"} and not path.is_dir():
@@ -85,9 +94,9 @@ def _agreeing(cells: Cells, found: Architecture, name: str) -> Architecture:
 
 def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str]) -> Architecture:
     name = cells.get("model_name", "")
+    check_model(cells, models)
     found = find_model(name, models)
-    if found is None:
-        raise InputError(f"hidden: not stated, and no model {name!r} is known ({_hint(name, models)})")
+    assert found is not None
     assumed += _assumed_of(resolve_model(name) or "")
     layers = count_of(cells, "layers", found.num_hidden_layers)
     said = not is_empty(cells.get("dense_layers", ""))
@@ -105,11 +114,22 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
 
 
 def _hint(name: str, models: Mapping[str, Architecture]) -> str:
-    """Return what may be meant by a name that is no model: one of nearly its name, or how its row says it."""
+    """Return what may be meant by a name that is no model: one of nearly its name, or how its row says it.
+
+    A model of another size is not what is meant.
+    """
     near = "" if SIZE.fullmatch(name.strip()) else nearest(name.lower(), models)
-    if near.startswith("did you mean"):
+    size = _size(name)
+    if near.startswith("did you mean") and not (size and size != _size(near)):
         return near
-    return f"{'a size is no model; ' * (not near)}config, or layers, hidden, heads, ffn_hidden and vocab, say which"
+    bare = "a size is no model; " * bool(SIZE.fullmatch(name.strip()))
+    return f"{bare}config, or layers, hidden, heads, ffn_hidden and vocab, say which"
+
+
+def _size(name: str) -> str:
+    """Return the size in a model's name as it is written there, "" where it has none."""
+    found = re.search(r"(?i)(?<![\d.a-z])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z])", name)
+    return f"{found[1]}{found[2].lower()}" if found else ""
 
 
 @functools.cache

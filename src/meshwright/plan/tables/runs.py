@@ -3,8 +3,9 @@
 `plan.columns` says what the columns mean.
 """
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,16 +25,18 @@ from ..analytic.host import HostFigures, are_away
 from ..analytic.price import peak_flops_per_s, precision_named
 from ..layouts.filters import unlike_its_stack
 from ..layouts.legality import illegal
-from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
+from ..layouts.stacks import NO_FURTHER
 from .cells import Cells, check_stated, count_of, is_empty, text_of
-from .columns import unread, without_fsdp
+from .columns import MEASURED, unread
 from .engine_cells import check_unread, with_engine_cells, with_layout
+from .engine_named import engine_of_row, with_year
 from .figures import is_of_tokens, measured_of, measured_step_s, ran_out
-from .gpu_cells import with_gpus_of_degrees, with_gpus_of_nodes
+from .gpu_cells import counted_cell, with_gpus_of_cell, with_gpus_of_degrees, with_gpus_of_nodes
 from .names import KNOWN, is_open_rate
 from .reading import TableLine, read_table
 from .row_layout import BATCH_SAID, batch_sequences, counted_parts, layout_of, row_facts
 from .row_machine import (
+    accelerator_of,
     cores_of,
     host_of_row,
     is_size_of,
@@ -43,20 +46,17 @@ from .row_machine import (
     node_of,
     node_size,
 )
-from .row_model import row_architecture
+from .row_model import check_model, row_architecture
+from .row_stack import default_of_row, stack_of_row, stranger_of
+from .told_flops import told_of_flops
 
-UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused", re.IGNORECASE)
-FLASH = re.compile(r"\bflash[- _]?att(ention|n)", re.IGNORECASE)
-FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
-MCORE, MEGATRON = "megatron", re.compile(r"\bmegatron[- _]?(core|lm)\b", re.IGNORECASE)
-JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
 EAGER = "eager"  # trait of runs whose layers go operator by operator
 FEW_BITS = re.compile(r"(?i)(?<![a-z0-9])(mxfp8|nvfp4|fp8|float8)(?![a-z])")
 NOT_OF_PRODUCTS = re.compile(r"(?i)(?<![a-z])(no|not|non|without|dispatch|gather|state|moment|cache)")  # beside fp8
-UNSEEN_BAND = "the band of a stack that nobody measured"
 NEEDED = ("gpu", "num_gpus", "seq_len")  # of every row, and one of each of these
 ONE_OF = (BATCH_SAID, ("model_name", "config", "hidden"))
+NOT_OURS = f"family is empty, and what {OWN} keeps is more than a GPU holds"
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
 
 
@@ -152,6 +152,7 @@ class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     contradiction: str = ""  # what another measured cell makes of the step, where the two cannot both be
     open_rate: float | None = None  # tokens a second, of one GPU or of all, where nothing else was measured
     ran_out: bool = False  # a measured cell says that memory was not enough
+    as_stranger: Run | None = None  # of a row that names no stack, where ours is taken: what another one runs
     is_of_rate: bool = False  # the step is what tokens a second make of it
 
 
@@ -173,9 +174,11 @@ def read_rows(
     book = msgspec.structs.replace(known, stacks={k: known.stacks[k] for k in STRANGERS}) if strangers else known
     table = read_table(path)
     names, lines = table.names, table.lines
-    lacks = [name for name in ("gpu", "num_gpus") if name not in names]
+    counted_there = any(counted_cell((line.cells.get("gpu") or "").strip(), catalogue) for line in lines)
+    lacks = [name for name in ("gpu", "num_gpus") if name not in names and not (counted_there and name == "num_gpus")]
     hints = "".join(f"; {name}: {hint}" for name, hint in unread(names).items() if hint)
-    counted_by = "seq_len" in names and {"nodes", "dp"} & {*names}  # each of which may say the GPUs
+    # each of nodes and dp may say the GPUs, of what is a table of runs otherwise
+    counted_by = {"nodes", "dp"} & {*names} and {"seq_len", *MEASURED} & {*names}
     if lacks and not (lacks == ["num_gpus"] and counted_by and "num_gpus" not in hints):
         told = f"; it has {', '.join(filter(None, names))}{hints}" if len(names) > 1 or not table.header_line else ""
         columns = f"column{'s' if len(lacks) > 1 else ''} {' and '.join(lacks)}"
@@ -185,7 +188,9 @@ def read_rows(
     if default is not None:
         for line in lines:
             line.cells["family"] = default if is_empty(line.cells.get("family") or "") else line.cells["family"]
-    rows = [_row(line, number, catalogue, book, models, folder) for number, line in enumerate(lines, 1)]
+    rows = [
+        _row(line, number, catalogue, book, models, folder, names=table.said) for number, line in enumerate(lines, 1)
+    ]
     return [_with_open_rate(row, of_all=_are_of_all(rows, catalogue)) for row in rows]
 
 
@@ -226,20 +231,23 @@ def _row(
     known: Book,
     models: Mapping[str, Architecture],
     folder: Path,
+    *,
+    names: Sequence[str],
 ) -> RunRow:
     cells = {key: (value or "").strip() for key, value in line.cells.items()}
     given = cells
     name, family = cells.get("id") or f"row-{number}", "" if line.fault else cells.get("family", "")
-    run, reason = None, None
+    run, reason, stranger = None, None, None
     assumed: list[str] = []
     try:
         if line.fault:
             raise InputError(line.fault)
-        cells = with_engine_cells(with_gpus_of_nodes(cells, catalogue, assumed))
-        check_unread(cells)
+        cells = with_gpus_of_nodes(with_gpus_of_cell(cells, catalogue, assumed), catalogue, assumed)
+        cells = with_engine_cells(cells, assumed)
         cells = with_gpus_of_degrees(cells, assumed)
-        check_stated(cells, NEEDED, ONE_OF, hint=line.merged)
-        run = _run(name, family, with_layout(cells), catalogue, known, models, folder, assumed)
+        _check_known(cells, catalogue, models, hint=line.merged)
+        cells = with_layout(cells)
+        run, stranger = _both_runs(name, family, cells, catalogue, known, models, folder, assumed, names)
     except InputError as error:
         reason = str(error)
         if line.ends:  # the cells that are there may stand under other columns than their own
@@ -257,6 +265,8 @@ def _row(
         )
         held = None
     said = next((text for name, text in given.items() if is_open_rate(name)), "") if measured_s is None else ""
+    if run is not None and measured_s is None and is_empty(said):
+        contradiction = _told_of_flops(run, given, catalogue)
     return RunRow(
         id=name,
         family=family,
@@ -269,7 +279,62 @@ def _row(
         open_rate=measured_of({"tokens_per_s": said}, "tokens_per_s", unreadable),
         ran_out=ran_out({**cells, "tokens_per_s": said or cells.get("tokens_per_s", "")}),
         is_of_rate=measured_s is not None and is_of_tokens(cells),
+        as_stranger=stranger,
     )
+
+
+def _both_runs(
+    name: str,
+    family: str,
+    cells: Cells,
+    catalogue: Catalogue,
+    known: Book,
+    models: Mapping[str, Architecture],
+    folder: Path,
+    assumed: list[str],
+    names: Sequence[str],
+) -> tuple[Run, Run | None]:
+    """Return the run of a row, and where it names no stack and ours is taken, what a stranger's would be."""
+    cells = with_year(cells, assumed)
+    engine = engine_of_row(cells, names) if is_empty(family) and is_empty(cells.get("year", "")) else ("", "")
+    so_far = list(assumed)
+    run = _run(name, family, cells, catalogue, known, models, folder, assumed, engine)
+    if run.stack != OWN or not is_empty(family):
+        return run, None
+    other = stranger_of(cells, beside_of(cells, run.accelerator)), NOT_OURS
+    with contextlib.suppress(InputError):
+        return run, _run(name, family, cells, catalogue, known, models, folder, so_far, other)
+    return run, None
+
+
+def _told_of_flops(run: Run, given: Cells, catalogue: Catalogue) -> str:
+    """Return what a rate in FLOPs makes of the step of a run whose time nobody states."""
+    flops = run.global_batch * run.seq_len * run_flops_per_token(run) / run.gpus
+    open_ = any(text.startswith("recompute") for text in run.assumed)
+    again = open_ or run.layout.recompute == "full"
+    return told_of_flops(given, flops, run.accelerator, run.precision, catalogue, again=again)
+
+
+def _check_known(cells: Cells, catalogue: Catalogue, models: Mapping[str, Architecture], *, hint: str = "") -> None:
+    """Raise InputError with all that a row needs and does not say, or says in a way that nobody knows or reads.
+
+    `hint` is why several cells may be empty.
+    """
+    told: list[str] = []
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: check_unread(cells),
+        lambda: check_stated(cells, NEEDED, ONE_OF, hint=hint),
+        lambda: accelerator_of(catalogue, text_of(cells, "gpu", "")) if cells.get("gpu") else None,
+        lambda: check_model(cells, models),
+        lambda: None if is_empty(said := cells.get("precision", "")) else precision_named(said, flag="precision:"),
+    )
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            told.append(str(error))
+    if told:
+        raise InputError("; ".join(told))
 
 
 def _run(
@@ -281,6 +346,7 @@ def _run(
     models: Mapping[str, Architecture],
     folder: Path,
     assumed: list[str],
+    engine: tuple[str, str],
 ) -> Run:
     key = listed_accelerator(cells, catalogue, assumed)
     precision = _precision(cells, catalogue.accelerators[key], assumed)
@@ -292,8 +358,8 @@ def _run(
     per_node = node_size(cells, node, gpus, assumed)
     cores = cores_of(accelerator, node, per_node, assumed)
     further = count_of(cells, "mtp_layers", 0, least=0)
-    default = "" if _is_dated(cells) else _unnamed(cells, precision, known, gpus, per_node, further)
-    stack_name = _stack(family, cells, default, known, beside, assumed)
+    default = default_of_row(cells, engine, precision, known, (gpus, per_node), further, key, beside)
+    stack_name = stack_of_row(family, cells, default, known, beside, assumed)
     _check_own(stack_name, cells, further)
     stack = known.stacks[stack_name]
     parts = counted_parts(accelerator, node) if cores == 1 else ""
@@ -304,9 +370,8 @@ def _run(
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     architecture = row_architecture(cells, models, folder, assumed)
     seq_len = count_of(cells, "seq_len")
-    _check_legal(layout, architecture, stack_name, global_batch=batch, seq_len=seq_len, ranks=gpus)
+    _check_legal(layout, architecture, stack_name, family, global_batch=batch, seq_len=seq_len, ranks=gpus)
     conventions = conventions_of(known.described(stack_name), precision)
-    facts = row_facts(cells, architecture, conventions, assumed, stack=stack_name)
     traits = _traits(known.traits, stack, beside, architecture, assumed)
     return Run(
         id=name,
@@ -327,7 +392,7 @@ def _run(
         global_batch=batch,
         precision=precision,
         traits=traits,
-        facts=facts,
+        facts=row_facts(cells, architecture, conventions, assumed, stack=stack_name),
         sourced=not is_empty(cells.get("source", "")),
         assumed=tuple(assumed),
         cores=cores,
@@ -379,50 +444,17 @@ def _check_own(stack: str, cells: Cells, further: int) -> None:
     check_own(stack, {"activations_away": text_of(cells, "activations_away", "")})
 
 
-def _check_legal(layout: Layout, model: Architecture, stack: str, **job: int) -> None:
-    """Raise InputError with every rule that a layout breaks, our own engine's too; strangers may share heads."""
-    broken = illegal(layout, model, **job, shared_heads=stack in STRANGERS or shares_key_heads(stack))
+def _check_legal(layout: Layout, model: Architecture, stack: str, family: str, **job: int) -> None:
+    """Raise InputError with every rule that a layout breaks, our own engine's too; strangers may share heads.
+
+    Whose rules hold is not known of a row without a family.
+    """
+    shared = stack in STRANGERS or shares_key_heads(stack) or (is_empty(family) and stack != OWN)
+    broken = illegal(layout, model, **job, shared_heads=shared)
     if stack == OWN:
         broken += [f"{rule}; or a family that has it" for rule in unlike_its_stack(OWN, layout, model)]
     if broken:
         raise InputError("; ".join(broken))
-
-
-def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, assumed: list[str]) -> str:
-    """Return the stack that prices a row: its family's, the default of `plan`, or a generic one of its time.
-
-    A run with a year was somebody's, and not our own engine's.
-    """
-    found = find_stack(family, known)
-    if found is not None:
-        return found
-    if is_empty(family) and default in known.stacks:
-        assumed.append(f"stack {default}, since family is empty")
-        return default
-    generic = _stranger(cells, beside)
-    if generic == STRANGERS[0] and not UNFUSED.search(beside):
-        assumed.append("attention in kernels of its own steps (notes: flash attention, where it was fused)")
-    if is_empty(family):
-        assumed.append(f"stack {generic}, since family is empty and year is {cells['year']}: {UNSEEN_BAND}")
-        return generic
-    near = near_stack(family, known)
-    hint = f" (did you mean {near}?)" if near else ""
-    if generic == STRANGERS[-1] and (told := MEGATRON.search(beside)) and MCORE in known.stacks:
-        assumed.append(f"family {family}{hint}: no such stack; facts of {MCORE}, since {told[0]} is named beside it")
-        return MCORE
-    assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, {UNSEEN_BAND}")
-    return generic
-
-
-def _is_dated(cells: Cells) -> bool:
-    """Return whether a row tells whose software it ran, or of which time."""
-    return not (is_empty(cells.get("family", "")) and is_empty(cells.get("year", "")))
-
-
-def _unnamed(cells: Cells, precision: str, known: Book, gpus: int, per_node: int, further: int) -> str:
-    """Return the stack that `plan` takes for a row that names none: ours only for what ours runs."""
-    ours = known.stacks.get(OWN)
-    return default_stack(precision, layout_of(cells, ours, gpus, per_node, [])[0] if ours else None, further)
 
 
 def _traits(
@@ -443,22 +475,3 @@ def _traits(
 def beside_of(cells: Cells, accelerator: str) -> str:
     """Return what is written beside a run, in which traits are looked for, after its accelerator."""
     return "; ".join((accelerator, *(cells.get(column, "") for column in ("model_name", "source", "notes"))))
-
-
-def _stranger(cells: Cells, beside: str) -> str:
-    """Return the stack that a run of an unknown one is taken for: by its year and what is written beside it.
-
-    Training in fp16 and Megatron-DeepSpeed are taken for signs of the time before fused attention, where nothing names
-    such a kernel, FSDP by its name for PyTorch's own kernels.
-    """
-    year = count_of(cells, "year", 2024)
-    half = cells.get("precision", "").lower() == "fp16"
-    old = year < 2023 or half or "megatron-deepspeed" in cells.get("notes", "").lower()
-    if UNFUSED.search(beside) or (old and not FLASH.search(beside)):
-        return STRANGERS[0]
-    if year <= 2023:
-        return STRANGERS[1]
-    sharded = cells.get("zero_stage_fsdp", "")
-    if FSDP.search(sharded) and not without_fsdp(sharded) and not JAX.search(beside):
-        return STRANGERS[2]
-    return STRANGERS[3]

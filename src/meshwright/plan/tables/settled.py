@@ -29,8 +29,35 @@ def settled_rows(rows: Sequence[RunRow], catalogue: Catalogue, known: Book) -> l
     That is where a row states none of it, the stack was never measured, and what is assumed of it surely does not fit.
     The constants of measured stacks hold with what is assumed: tables of theirs say as little. A row that fits in no
     way stays as it is, and so does one that states no layout: tensor or pipeline parallelism may have made it fit. One
-    that ran out of memory did not fit.
+    that ran out of memory did not fit. A run that names no stack, and surely does not fit as ours, was another's, where
+    it may fit as that.
     """
+    found = _settled(rows, catalogue, known)
+    others = [place for place, row in enumerate(found) if _ran(row) and row.as_stranger is not None]
+    over = _over([run for place in others if (run := found[place].run) is not None], catalogue, known)
+    strange = [
+        msgspec.structs.replace(rows[place], run=rows[place].as_stranger)
+        for place, too_large in zip(others, over, strict=True)
+        if too_large
+    ]
+    settled = _settled(strange, catalogue, known)
+    still = _over([run for row in settled if (run := row.run) is not None], catalogue, known)
+    by_id = iter(zip(settled, still, strict=True))
+    for place, too_large in zip(others, over, strict=True):
+        if too_large:
+            row, misfit = next(by_id)
+            found[place] = found[place] if misfit else row
+    return found
+
+
+def _ran(row: RunRow) -> bool:
+    """Return whether a row has something that was measured, and its run was not too large."""
+    measured = (row.measured_step_time_s, row.measured_peak_memory_bytes, row.contradiction, row.open_rate)
+    return row.run is not None and not row.ran_out and any(measured)
+
+
+def _settled(rows: Sequence[RunRow], catalogue: Catalogue, known: Book) -> list[RunRow]:
+    """Return the rows, each with the mildest of what its own stack may have done under which it may fit."""
     found = list(rows)
     places = [place for place, row in enumerate(rows) if _is_settled(row, known)]
     runs = [run for place in places if (run := rows[place].run) is not None]
