@@ -18,6 +18,7 @@ from .engine_cells import FSDP_SWITCHES, PRICED, ZERO1_SWITCHES, is_read
 from .figures import NO_UNIT, with_plain_numbers
 from .lines import read_lines
 from .names import UNIT, column_of, in_company, is_column, is_derived, is_weak, leaf_of, letters, unit_of
+from .told_flops import is_flops
 
 # What is no switch in such a column: the ranks that share states. Megatron-Bridge's pages have both: FSDP = 1 "use
 # FSDP", and in the archive FSDP > 0 "sharding group size = #GPUs / (TP x PP)" (docs.nvidia.com/nemo/megatron-bridge/
@@ -97,9 +98,17 @@ def not_read(path: str | Path) -> list[str]:
         + [repeats] * bool(again)
         + [
             f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is"
-            for name, hint in unread(name for name in table.names if not is_read(name)).items()
+            for name, hint in unread(name for name in table.names if not _is_read(name, table)).items()
         ]
     )
+
+
+def _is_read(name: str, table: RunTable) -> bool:
+    """Return whether something reads a column of a table: a rate in FLOPs says nothing beside a measured time."""
+    if not is_flops(name):
+        return is_read(name)
+    times = MEASURED.keys() - {"peak_memory_bytes_per_gpu"}
+    return any(all(is_empty(line.cells.get(time) or "") for time in times) for line in table.lines)
 
 
 def _no_unit(column: str, called: str) -> str:
