@@ -335,11 +335,11 @@ def _tell_places(cluster: "Cluster") -> None:
 
 def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Console") -> int:
     from ..plan.model_facts import model_facts, sentence
-    from ..plan.search.explore import price_all, study_of
+    from ..plan.search.explore import advised_study, price_all
     from ..report.planning import show_study
 
     priced = runnable_on(price_all(setting), given.engine or given.emit)
-    study = study_of(setting, priced, model=model.name)
+    study = advised_study(setting, priced, model=model.name)
     if given.refine is not None:
         from ..plan.search.refine import refined  # the simulator is loaded only where it is asked for
 
@@ -403,13 +403,13 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
 
 def _what_fits(setting: "Setting", given: PlanOptions) -> str:
     """Return the layout that a search on the same machines would take in place of one that does not fit, in words."""
-    from ..plan.search.explore import fastest_that_fits, price_all
+    from ..plan.search.explore import FEWER_BYTES, fastest_that_fits, price_all
     from ..report.planning import fits_text, host_text
 
     try:
         row = fastest_that_fits(runnable_on(price_all(setting), given.engine or given.emit))
     except InputError as error:
-        return f"in its place: {error}; or fewer bytes a parameter: --optimizer, --weights, --lora-rank"
+        return f"in its place: {error}; {FEWER_BYTES}"
     needs = format_bytes(row.terms["card_bytes"])
     told = f"{row.text} {fits_text(row)} with {needs} on the card, {format_time(row.predicted.step_time_s)} a step"
     return f"in its place: {told}{host_text(row)}; without --layout all are ranked"

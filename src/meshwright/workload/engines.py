@@ -93,6 +93,7 @@ MEGATRON: dict[str, Any] = {
 AUTOMODEL = "NVIDIA-NeMo/Automodel:nemo_automodel/components"
 TITAN = "pytorch/torchtitan:torchtitan"
 ACCELERATE = "huggingface/accelerate:src/accelerate"
+NANOTRON = "huggingface/nanotron:src/nanotron"
 CONFIG_JSON = "https://www.deepspeed.ai/docs/config-json/"
 BASE_YML = "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml"
 PIPELINING = "pytorch/pytorch:torch/distributed/pipelining/schedules.py"
@@ -280,6 +281,21 @@ VARIANTS: dict[str, EngineFacts] = {  # of engines, that published stacks ran: t
         sources={
             **ENGINES["accelerate"].sources,
             "axes, sp": "pytorch/torchtune:recipes/full_finetune_distributed.py (tensor_parallel_dim)",
+        },
+    ),
+    "nanotron": EngineFacts(
+        name="nanotron",
+        title="nanotron",
+        version="2025",
+        stacks=("nanotron",),
+        axes=("tp", "pp", "cp", "ep"),
+        schedules=("gpipe", "1f1b"),
+        orders=(DEFAULT_ORDER, "tp-cp-pp-dp"),
+        recompute=("none", "full"),
+        sources={
+            "axes, sp, schedules, virtual_only, stages, recompute": f"{NANOTRON}/config/parallelism_config.py",
+            "zero, zero_in_pipelines, replicas, offload": f"{NANOTRON}/config/config.py, OptimizerArgs.zero_stage",
+            "orders, etp, expert_ranks, kv_heads, context": f"{NANOTRON}/parallel/context.py, _init_parallel_groups",
         },
     ),
 }

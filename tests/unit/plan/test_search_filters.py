@@ -540,3 +540,35 @@ def test_a_layout_for_a_stack_whose_rules_are_not_known_says_that_nobody_knows_i
 
     assert found.exit_code == 0
     assert ("note: whether stack litgpt can run tp=4,pp=2 is not known" in found.stderr) is told
+
+
+NANOTRON = "plan --model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --stack nanotron"
+
+
+@pytest.mark.parametrize(
+    ("layout", "rule"),
+    [
+        ("dp=16,zero=3", "its ZeRO stages are 0, 1"),
+        ("pp=2,dp=8,vpp=2,schedule=interleaved", "its schedules are gpipe, 1f1b"),
+        ("tp=2,dp=8,recompute=selective", "it recomputes none, full"),
+    ],
+)
+def test_what_nanotron_has_not_is_said_of_a_layout_that_is_priced_for_it(layout, rule):
+    assert f"stack nanotron cannot run it: {rule}" in invoke(f"{NANOTRON} --layout {layout}").stderr
+
+
+def test_a_search_for_nanotron_keeps_to_what_it_has():
+    found = invoke(f"{NANOTRON} --json")
+    ours = invoke(f"{NANOTRON} --layout tp=2,dp=8,zero=1")
+
+    layouts = [json.loads(found.stdout)["layout"], *(one["layout"] for one in json.loads(found.stdout)["alternatives"])]
+    assert {layout.get("zero", 0) for layout in layouts if "offload" not in layout} <= {0, 1}
+    assert "not known" not in ours.stderr
+
+
+def test_a_search_that_finds_no_room_names_the_flags_that_say_fewer_bytes():
+    refused = invoke("plan --model llama3-70b --cluster dgx-h100 --gpus 8 --global-batch 8 --only offload=none")
+
+    assert str(refused.exception).endswith(
+        "use more GPUs; or fewer bytes a parameter: --optimizer, --weights, --lora-rank"
+    )

@@ -45,6 +45,7 @@ OFFERED = (
     "no layout is predicted to fit in the GPUs' memory alone: those shown keep optimiser states or weights in their "
     "hosts'"
 )
+FEWER_BYTES = "or fewer bytes a parameter: --optimizer, --weights, --lora-rank"
 MAX_ROWS = 12
 MAX_PARETO = 16
 SLOWEST = 10.0  # times the fastest step: beyond that a saving of memory interests nobody
@@ -249,6 +250,14 @@ def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
             *((unknown,) if unknown else ()),
         ),
     )
+
+
+def advised_study(setting: Setting, priced: Priced, *, model: str = "") -> Study:
+    """Return what priced layouts amount to; the InputError where none fits names the flags that say fewer bytes."""
+    try:
+        return study_of(setting, priced, model=model)
+    except InputError as error:
+        raise InputError(f"{error}; {FEWER_BYTES}") from None
 
 
 def rejections(priced: Priced) -> tuple[Rejection, ...]:
