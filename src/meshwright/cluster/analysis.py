@@ -214,6 +214,8 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
         advice.append(said)
     if said := _ring_of_all(cluster):
         advice.append(said)
+    if said := _groups_apart(cluster):
+        advice.append(said)
     if said := _sharing(cluster):
         advice.append(said)
     by_numa = Counter(gpu.numa for gpu in cluster.of_kind("gpu"))
@@ -237,6 +239,25 @@ def _ring_of_all(cluster: Cluster) -> str:
         return ""
     bound = f", at most {format_rate(max(rates))} per direction" if len(rates) == len(between) else ""
     return f"a ring over all {len(gpus)} GPUs leaves their own links for PCIe{bound}: it bounds collectives of them all"
+
+
+def _groups_apart(cluster: Cluster) -> str:
+    """Return the groups of GPUs that their own links join among themselves alone, in words; "" for a single one."""
+    gpus = cluster.of_kind("gpu")
+    groups = [part for part in domains(gpus, gpu_links(cluster)) if len(part.gpus) > 1]
+    if len({gpu.node for gpu in gpus}) > 1 or len(groups) < 2:
+        return ""
+    shown = first_few([f"{', '.join(group.gpus)}{_as_built(cluster, group)}" for group in groups], 8, "; ")
+    return f"{len(groups)} groups of GPUs that links of their own join: {shown}; a job on fewer GPUs belongs inside one"
+
+
+def _as_built(cluster: Cluster, group: Domain) -> str:
+    """Return that the GPUs of a group use every link that they have, one to each peer, in words; else ""."""
+    have = {gpu.own_links for gpu in cluster.of_kind("gpu") if gpu.id in group.gpus}
+    own = [link for link in gpu_links(cluster) if link.a in group.gpus and link.b in group.gpus and is_own(link.kind)]
+    peers = len(group.gpus) - 1
+    whole = have == {peers} and len(own) == len(group.gpus) * peers // 2 and not any(nvlink_count(k.kind) for k in own)
+    return " (all of their links are in use)" if whole else ""
 
 
 def _sharing(cluster: Cluster) -> str:

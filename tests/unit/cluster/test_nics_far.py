@@ -72,3 +72,28 @@ def test_a_price_on_more_ranks_than_a_file_has_gpus_takes_several_hosts_like_it(
         times.append(json.loads(capsys.readouterr().out))
     assert 2.5 < times[1]["time_us"] / times[0]["time_us"] < 4.5
     assert any("8 GPUs are 2 nodes like its own" in note for note in times[0]["notes"])
+
+
+def link_types(groups: list[set[int]], gpus: int) -> str:
+    """Return rocm-smi's table of link types, without weights, of GPUs that xGMI joins in groups."""
+    rows = ["=========== Link Type between two GPUs ===========", "  ".join(["", *(f"GPU{i}" for i in range(gpus))])]
+    for i in range(gpus):
+        cells = ["0" if i == j else "XGMI" if any({i, j} <= group for group in groups) else "PCIE" for j in range(gpus)]
+        rows.append("  ".join([f"GPU{i}", *cells]))
+    return "\n".join(rows) + "\n"
+
+
+def test_cards_with_as_many_peers_as_links_have_one_link_to_each():
+    cluster = parse_dump(link_types([{0, 1, 4, 5}, {2, 3, 6, 7}], 8), "hives.txt", CATALOGUE, "mi100")
+    assert {link.bandwidth_bytes_per_s for link in cluster.links if link.kind == "xGMI"} == {46e9}
+    said = [line for line in analyse(cluster).advice if "groups" in line]
+    assert len(said) == 1
+    assert "GPU0, GPU1, GPU4, GPU5 (all of their links are in use); GPU2, GPU3, GPU6, GPU7" in said[0]
+
+
+def test_cards_with_more_peers_than_links_stay_open_without_weights():
+    cluster = parse_dump(link_types([{0, 1, 2, 3}], 4), "ring.txt", CATALOGUE, "mi50")
+    assert {link.bandwidth_bytes_per_s for link in cluster.links} == {None}
+    assert any("without the table of weights" in said for said in cluster.warnings)
+    assert not any("lower bound" in said for said in cluster.warnings)
+    assert not any("groups" in line for line in analyse(cluster).advice)

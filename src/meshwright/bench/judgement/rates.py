@@ -37,7 +37,8 @@ def rates_verdict(
     table = tables[index]
     between = [rate for rate in table.rates if rate.src is None or rate.src != rate.dst]
     if not between:
-        return TableVerdict(ok=None, reason="one device: there is no pair to judge")
+        bounds = f"; {table.bounds}" if table.bounds and table.by_sockets else ""
+        return TableVerdict(ok=None, reason=f"one device: there is no pair to judge{bounds}")
     best = max(rate.rate_bytes_per_s for rate in between)
     if table.unjudged:
         return TableVerdict(ok=None, reason=f"best {format_rate(best)}; {table.unjudged}")

@@ -164,11 +164,14 @@ def pair_faults(tables: Sequence[ReadTable], index: int) -> list[str]:
             if p in other and r.rate_bytes_per_s < SLOWER_WITH_P2P * other[p].rate_bytes_per_s
         ]
         if worse:
-            a, b = worse[0]
+            (a, b), without = worse[0], sorted(other[pair].rate_bytes_per_s for pair in worse)
+            now, then = (format_rate(of[a, b].rate_bytes_per_s) for of in (pairs, other))
+            ends = " to ".join(dict.fromkeys(format_rate(rate) for rate in (without[0], without[-1])))
             faults.append(
                 f"with peer access {len(worse)} pair{'s are' if len(worse) > 1 else ' is'} slower than without it "
-                f"({a} to {b}: {format_rate(pairs[worse[0]].rate_bytes_per_s)} after "
-                f"{format_rate(other[worse[0]].rate_bytes_per_s)}): ACS or the IOMMU sends peer traffic through the CPU"
+                f"({a} to {b}: {now} after {then}): ACS or the IOMMU sends peer traffic through the CPU, or the driver "
+                f"offers what the cards do not do; until that is mended {ends} without it is what counts "
+                "(NCCL_P2P_DISABLE=1)"
             )
     return faults
 

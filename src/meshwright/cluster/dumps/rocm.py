@@ -55,6 +55,10 @@ class _Tables:
         texts = [self.cells.get(table, {}).get(way, "") for way in (pair, pair[::-1])]
         return max((int(text) for text in texts if text.isdecimal() and len(text) < 9), default=None)
 
+    def peers(self, gpu: int) -> int:
+        """Return how many other GPUs one reaches over xGMI, by its row."""
+        return sum(cell.upper() == "XGMI" for (i, _), cell in self.cells["type"].items() if i == gpu)
+
     def one_sided(self, table: str) -> list[tuple[int, int]]:
         """Return the pairs of which a table says another thing each way."""
         cells = self.cells.get(table, {})
@@ -142,7 +146,7 @@ def _are_partitions(tables: _Tables, catalogue: Catalogue, gpu: str | None) -> s
     """Say that the devices are parts of cards (DPX, CPX): each has twice as many peers as a card links."""
     link = catalogue.accelerators[catalogue.shown_key(gpu)].link if gpu else None
     most = round(catalogue.interconnect(link).links.number) if link else MOST_LINKS
-    peers = sum(cell.upper() == "XGMI" for (i, _), cell in tables.cells["type"].items() if i == 0)
+    peers = tables.peers(0)
     if peers < 2 * most:
         return ""
     return (
@@ -202,7 +206,7 @@ class _Rates:
         self._link = link if link and link.kind == "xgmi" else None
         self._host = catalogue.interconnect(accelerator.host_link).rate_bytes_per_s if accelerator else None
         self._far: list[str] = []
-        self._open = self._single = False
+        self._open = self._single = self._routed = False
         self._pcie: dict[str, list[str]] = {}  # by where the path goes, in words
 
     def bytes_per_s(self, kind: str, tables: _Tables, pair: tuple[int, int], name: str) -> float | None:
@@ -221,7 +225,10 @@ class _Rates:
             self._open = True
             return None
         if self._link.peer_rate is None:
-            self._single = True
+            peers = [tables.peers(gpu) for gpu in pair]
+            if set(peers) == {self._link.links.number}:  # as many peers as links: one link to each
+                return self._link.link_bytes_per_s
+            self._single, self._routed = self._single or weight is not None, self._routed or weight is None
             return self._link.link_bytes_per_s if weight is not None else None
         return self._link.peer_rate.number
 
@@ -239,6 +246,11 @@ class _Rates:
             found.append(
                 "xGMI: the tool does not count the links of a pair: the rate is one link's, a lower bound; "
                 "neighbours in one package have more"
+            )
+        if self._routed:
+            found.append(
+                "xGMI: without the table of weights (rocm-smi --showtopo) a link of a pair's own and a way over others "
+                "look the same: the rates are left open"
             )
         if self._far:
             found.append(
