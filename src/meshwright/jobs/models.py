@@ -40,6 +40,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"nemotron[-_ ]?4[-_ ]?(\d+)b", r"nemotron4-\1b"),
     (r"gpt[-_ ]?3[-_ ]?175b", "gpt3-175b"),
     (r"bloom(?:-176b)?", "bloom-176b"),
+    (r"dbrx", "dbrx-132b"),
     (r"gpt[-_]?2", "gpt2"),
     (r"tinyllama[-_]1\.1b", "tinyllama-1.1b"),
     (r"smollm[-_ ]?(135m|360m|1\.7b)", r"smollm2-\1"),  # of the same sizes

@@ -38,6 +38,7 @@ WHOLE = (  # matrices that are trained whole beside adapters
 DORA = ("arguments.use_dora", "axolotl.peft_use_dora")  # arXiv 2402.09353: a magnitude beside each adapter
 RANK = "--job lora_r=N"
 KIND = "arguments.finetuning_type"
+AS_ALL = "priced as if none were frozen, so time and memory are upper bounds"
 KINDS = frozenset({"full", "freeze", "lora", "oft"})  # LLaMA-Factory's
 # switches that leave layers or matrices of the decoder as they are, or name the ones that are trained
 FROZEN = re.compile(
@@ -124,7 +125,7 @@ def _frozen(draft: Draft, keys: Keys) -> None:
     ]
     said = [keys.told(key) for key in ([KIND] if kind == "freeze" else []) + named if keys.raw(key) is not None]
     if said:
-        draft.ignore(f"{', '.join(said)}: some weights alone are trained; priced as if none were frozen")
+        draft.ignore(f"{', '.join(said)}: some weights alone are trained; {AS_ALL}")
 
 
 def _few_bits(draft: Draft, keys: Keys) -> None:

@@ -34,6 +34,8 @@ MEGATRON = """--num-layers 16 --hidden-size 2048 --num-attention-heads 16 --ffn-
         ("bigscience/bloom", "bloom-176b"),
         ("bigscience/bloom-560m", None),
         ("bigscience/bloom-7b1", None),
+        ("own/dbrx-base-converted-v2", "dbrx-132b"),
+        ("own/tiny-random-dbrx", None),
         ("openai-community/gpt2", "gpt2"),
         ("openai-community/gpt2-xl", "gpt2-xl"),
         ("distilbert/distilgpt2", None),

@@ -11,6 +11,7 @@ from ..options import JobOptions
 from ..ranks import world_of
 from ..savings import dtype_of
 from ..sources import Sources, plain_value
+from ..tuning import AS_ALL
 
 HARMLESS = (
     r"(?:seed|wandb|mlflow|logger|log|checkpoint|dist_env|rng|lr_scheduler|clip_grad_norm|nvtx|profiling|slurm|comet).*",
@@ -58,7 +59,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
         key for key in ("embeddings", "language_model") if keys.switch(f"freeze_config.freeze_{key}", default=False)
     ]
     if frozen:
-        draft.ignore(f"freeze_config, {' and '.join(frozen)}: priced as if none were frozen")
+        draft.ignore(f"freeze_config, {' and '.join(frozen)}: {AS_ALL}")
     deepep = "deepep" if keys.switch("model.backend.enable_deepep", default=False) else None  # its older name
     draft.dispatch("model.backend.dispatcher", keys.word("model.backend.dispatcher") or deepep)
     if keys.switch("model.backend.fake_balanced_gate", default=False):
