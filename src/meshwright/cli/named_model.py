@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 NAMES = {"huggingface": "a Hugging Face trainer or DeepSpeed", "nemo_rl": "NeMo RL"}
 OF_ENGINE = "{error}; it configures {engine}: --job {file} reads that"
+SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch"})
+OF_SCRIPT = (
+    "{error}; arguments in a script are read beside the one that starts a training with them: --job {file} SCRIPT"
+)
 
 
 def named_model(text: str, *, allow_unknown: bool = False) -> "Model":
@@ -20,7 +24,9 @@ def named_model(text: str, *, allow_unknown: bool = False) -> "Model":
         return load_model(text, allow_unknown=allow_unknown)
     except InputError as error:
         if (engine := _engine_of(text)) is None:
-            raise
+            if not Path(text).is_file() or Path(text).suffix not in SCRIPTS:
+                raise
+            raise InputError(OF_SCRIPT.format(error=error, file=text)) from None
         raise InputError(OF_ENGINE.format(error=error, file=text, engine=NAMES.get(engine, engine))) from None
 
 

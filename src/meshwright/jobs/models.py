@@ -10,21 +10,13 @@ from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.kinds import runs_of
 from ..workload.models import load_model, model_names, resolve_model
+from ..workload.models.spelling import TRAINED_ON, of_family
 
 NOISE = re.compile(
     r"(?:^|[-_.])(meta|hf|instruct|chat|base|preview|pretrain(ing)?|v0\.\d|\d{4}|it|thinking|bf16|fp8)(?=[-_.]|$)"
 )
 FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catalogue's name for it
-    # trained on from a published model without a change of sizes, by the config.json of each size that is listed
-    (r"qwen[-_ ]?2(?:[._ ]?5)?[-_ ]?(?:coder|math)[-_ ]?(0\.5|1\.5|3|7|14|32|72)b", r"qwen2.5-\1b"),
-    (r"qwq[-_ ]?(32)b", r"qwen2.5-\1b"),
-    (r"qwen[-_ ]?3[-_ ]?coder[-_ ]?(30b[-_ ]?a3b)", r"qwen3-\1"),
-    (r"deepseek[-_ ]?r1[-_ ]?distill[-_ ]?qwen[-_ ]?(7|14|32)b", r"qwen2.5-\1b"),  # that of 1.5B is not tied
-    (r"deepseek[-_ ]?r1[-_ ]?distill[-_ ]?llama[-_ ]?(8|70)b", r"llama3-\1b"),
-    (r"llama[-_ ]?3[._]1[-_ ]?nemotron[-_ ]?(70)b", r"llama3-\1b"),
-    (r"llama[-_ ]?guard[-_ ]?3[-_ ]?(8)b", r"llama3-\1b"),
-    (r"vicuna[-_ ]?(7|13)b", r"llama2-\1b"),
-    (r"zephyr[-_ ]?(7)b", r"mistral-\1b"),
+    *TRAINED_ON,
     (r"llama[-_ ]?3\.2[-_ ]?(\d+)b", r"llama3.2-\1b"),
     (r"llama[-_ ]?3([._][13])?[-_ ]?(\d+)b", r"llama3-\2b"),
     (r"llama[-_ ]?31[-_ ](\d+)b", r"llama3-\1b"),
@@ -44,11 +36,6 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"gpt[-_]?2", "gpt2"),
     (r"tinyllama[-_]1\.1b", "tinyllama-1.1b"),
     (r"smollm[-_ ]?(135m|360m|1\.7b)", r"smollm2-\1"),  # of the same sizes
-)
-# words that make another model of a family's name: another size, fewer layers, a smaller sibling
-VARIANT = re.compile(
-    r"(?<![\w.])(?:\d+(?:\.\d+)?b\d?|\d{2,}m|x?l|xs|\d*[-_ ]?layers?|l\d+|large|medium|small|lite|mini|nano|tiny|toy"
-    r"|\d+x\d*|draft|eagle-?\d*|medusa|speculator|debug\w*|proxy|distil\w*|sheared|vl|vision|audio|omni|reduced|pruned)(?![a-z0-9])"
 )
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 OTHER_SIZE = 0.01  # of a model's parameters: more than biases, norms and learned positions come to
@@ -108,13 +95,8 @@ def catalogue_name(text: str) -> str | None:
     plain = NOISE.sub("", plain)
     if named := resolve_model(plain):
         return named
-    for pattern, name in FAMILIES:
-        match = re.search(rf"(?:^|[-_ /.]){pattern}(?=$|[-_ .])", plain)
-        if match:
-            found = match.expand(name).replace("_", "-").replace(" ", "-")
-            rest = f"{plain[: match.start()]} {plain[match.end() :]}".replace("_", " ")
-            return found if found in known and not VARIANT.search(rest) else None
-    return plain if plain in known else None
+    found = of_family(plain, FAMILIES)
+    return found if found in known else None
 
 
 def by_flavor(flavor: str, families: Sequence[str] = ()) -> list[str]:

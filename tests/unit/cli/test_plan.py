@@ -762,3 +762,10 @@ def test_an_engine_s_configuration_in_the_place_of_a_model_is_sent_to_job(capsys
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert (f"{engine}: --job {tmp_path / name} reads that" in told) if engine else ("--job" not in told)
+
+
+def test_arguments_in_a_script_in_the_place_of_a_model_are_sent_to_job_with_the_script_that_starts(capsys, tmp_path):
+    (tmp_path / "sizes.sh").write_text("MODEL_ARGS=(\n  --num-layers 4\n  --hidden-size 64\n)\n")
+
+    assert run_command(["plan", "--model", str(tmp_path / "sizes.sh"), "--cluster", "dgx-h100"]) == 2
+    assert f"--job {tmp_path / 'sizes.sh'} SCRIPT" in capsys.readouterr().err

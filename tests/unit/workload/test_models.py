@@ -64,6 +64,15 @@ WRITTEN = {
     "OPT-13B": "opt-13b",
     "qwen2_5_0_5b": "qwen2.5-0.5b",
     "llama3_2_1b": "llama3.2-1b",
+    "mistralai/Mixtral-8x22B-Instruct-v0.1": "mixtral-8x22b",
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": "tinyllama-1.1b",
+}
+TRAINED_ON = {
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": "qwen2.5-32b",
+    "deepseek-ai/DeepSeek-R1-Distill-Llama-70B": "llama3-70b",
+    "Qwen/Qwen2.5-Coder-7B-Instruct": "qwen2.5-7b",
+    "lmsys/vicuna-13b-v1.5": "llama2-13b",
+    "zephyr-7b-beta": "mistral-7b",
 }
 
 
@@ -77,6 +86,42 @@ def test_a_model_is_found_by_its_name_as_people_write_it(written):
 def test_a_name_that_is_not_there_is_refused_with_the_nearest(written, near):
     with pytest.raises(InputError, match=f"not in the catalogue.*did you mean {near}"):
         load_model(written)
+
+
+@pytest.mark.parametrize("written", TRAINED_ON)
+def test_a_model_that_was_trained_on_from_another_is_counted_as_that_one_and_it_is_said(written):
+    found = load_model(written)
+
+    assert found.name == TRAINED_ON[written]
+    assert found.assumed[0] == f"{written} is counted as {found.name}, from which it was trained on with the same sizes"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "DeepSeek-R1-Distill-Qwen-1.5B",  # its output has weights of its own
+        "mistralai/Mistral-7B-Instruct-v0.3",  # more words than the first version
+        "Qwen/Qwen2.5-VL-7B-Instruct",
+        "vicuna-7b-draft",
+        "vicuna-7b.gguf",
+    ],
+)
+def test_a_name_that_means_other_sizes_than_a_model_like_it_is_refused(written):
+    with pytest.raises(InputError, match="not in the catalogue and not a file"):
+        load_model(written)
+
+
+@pytest.mark.parametrize(
+    ("config", "library"),
+    [
+        ({"module": "keras", "class_name": "Sequential", "config": {"name": "mine", "layers": []}}, "Keras"),
+        ({"architecture": "vit_tiny_patch16_224", "num_classes": 4, "pretrained_cfg": {"tag": "in1k"}}, "timm"),
+        ({"model_cfg": {"embed_dim": 64, "vision_cfg": {}, "text_cfg": {}}, "preprocess_cfg": {}}, "OpenCLIP"),
+    ],
+)
+def test_a_file_of_another_library_is_refused_by_the_name_of_that(tmp_path, config, library):
+    with pytest.raises(InputError, match=f"config.json: model_type: missing .this is a model's file of {library}"):
+        load_model(saved(tmp_path, config))
 
 
 def test_a_size_with_a_point_is_another_size_than_its_digits():

@@ -41,7 +41,9 @@ OWN: dict[str, Mapping[str, Recipe]] = {
     "chinese_clip": {"ChineseCLIPModel": partial(contrasted, kind=CHINESE)},
     "siglip": _pair("Siglip", SIGLIP),
     "siglip2": _pair("Siglip2", SIGLIP2),
+    "metaclip_2": _pair("MetaClip2", CLIP),
     **_sides("clip", "CLIP", CLIP),
+    **_sides("metaclip_2", "MetaClip2", CLIP),
     **_sides("siglip", "Siglip", SIGLIP),
     **_sides("siglip2", "Siglip2", SIGLIP2),
     "data2vec-vision": {

@@ -184,16 +184,27 @@ COMPOSITES: dict[str, Composite] = {
     "janus": Composite("llama", vision_joined.janus, tied=True, beside=("vq_config",)),
     "emu3": Composite("emu3_text_model", vision_joined.emu3, beside=("vocabulary_map",)),
     "unlimited_ocr": Composite("unlimited_ocr_text", vision_joined.unlimited_ocr),
-    "minicpmv4_7": Composite(
-        "qwen3_5_text",
-        vision_joined.minicpmv4_7,
-        beside=("merger_times", "merge_kernel_size", "insert_layer_id", "downsample_mode"),
+    **dict.fromkeys(
+        ("minicpmv4_6", "minicpmv4_7"),
+        Composite(
+            "qwen3_5_text",
+            vision_joined.minicpmv4_7,
+            beside=("merger_times", "merge_kernel_size", "insert_layer_id", "downsample_mode"),
+        ),
     ),
     **dict.fromkeys(
         ("granite_speech", "granite_speech_plus"),
         Composite("granite", sound=sound.granite_speech, tied=True, beside=sound.GRANITE_BESIDE),
     ),
     "blip-2": Composite("opt", vision_joined.blip2, whose="text", beside=vision_joined.BLIP2_BESIDE),
+    **dict.fromkeys(
+        ("instructblip", "instructblipvideo"),
+        Composite("opt", vision_joined.instructblip, whose="text", beside=vision_joined.BLIP2_BESIDE),
+    ),
+    "video_llava": Composite("llama", vision_joined.video_llava, beside=PROJECTED),
+    "granite4_vision": Composite("granite4_vision_text", vision_joined.granite4, beside=vision_joined.GRANITE4_BESIDE),
+    "florence2": Composite("bart", vision_joined.florence2, tied=True),
+    "hunyuan_vl": Composite("hunyuan_vl_text", vision_of_2026.hunyuan, tied=True, whose="either"),
     "mllama": Composite("mllama_text_model", vision.mllama_tower, whose="nobody"),
 }
 

@@ -1,4 +1,4 @@
-"""Encoders of sound that put out text themselves, layer by layer: Wav2Vec2-BERT."""
+"""Encoders of sound that put out text themselves, layer by layer: Wav2Vec2-BERT; layers of wav2vec2-conformer."""
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, LayerKind, ShortConv
@@ -10,6 +10,7 @@ SHORTER = (
     "the adapter behind the encoder (num_adapter_layers = {count}), each layer of which leaves 1 of {stride} frames: "
     "its weights are counted by the share of frames that they meet, its scores are not, and the output meets all frames"
 )
+KEYED = " or relative_key"
 PLACES = "scores with a table of relative places are not counted"
 OF_OTHER_HEADS = (
     *("tdnn_dim", "tdnn_kernel", "tdnn_dilation", "xvector_output_dim", "classifier_proj_size"),
@@ -41,7 +42,7 @@ def wav2vec2_bert(c: ConfigReader) -> Architecture:
             raise ValueError("use_intermediate_ffn_before_adapter: expected false where add_adapter is")
         before, ends = before + 2 * hidden * inner, ends + inner + hidden
     return made(
-        *(c, Traits(layer_norm=True, positions="none"), [_conformer(c, hidden, inner)] * c.layers()),
+        *(c, Traits(layer_norm=True, positions="none"), [conformer(c, hidden, inner)] * c.layers()),
         tied=False,
         embeds=False,
         embedding_size=out,
@@ -50,17 +51,20 @@ def wav2vec2_bert(c: ConfigReader) -> Architecture:
     )
 
 
-def _conformer(c: ConfigReader, hidden: int, inner: int) -> LayerKind:
-    """Return a layer: half of a network, attention, a gated convolution, the network's other half; five norms."""
+def conformer(c: ConfigReader, hidden: int, inner: int, *, keyed: bool = True) -> LayerKind:
+    """Return a layer: half of a network, attention, a gated convolution, the network's other half; five norms.
+
+    `keyed`: its class knows scores with a table of keys too.
+    """
     heads, kernel, places = c.whole("num_attention_heads"), c.whole("conv_depthwise_kernel_size"), 0
     kind, dim = c.value("position_embeddings_type"), even(hidden, heads)
-    sides = c.whole("left_max_position_embeddings") + c.whole("right_max_position_embeddings")
-    if kind == "relative_key":
+    sides = sum(c.whole(f"{side}_max_position_embeddings") for side in ("left", "right")) if keyed else 0
+    if keyed and kind == "relative_key":
         places = (sides + 1) * dim
     elif kind == "relative":
         places = hidden * hidden + 2 * hidden  # of the table, which no frame meets, and two vectors a head
     elif kind not in (None, "rotary"):
-        raise ValueError(f"position_embeddings_type: expected rotary, relative or relative_key, got {kind!r}")
+        raise ValueError(f"position_embeddings_type: expected rotary, relative{KEYED * keyed}, got {kind!r}")
     if places and PLACES not in c.assumed:
         c.assumed.append(PLACES)
     biases = 4 * hidden + 2 * (inner + hidden)

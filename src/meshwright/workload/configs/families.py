@@ -92,6 +92,7 @@ DECODERS: dict[str, Traits] = {
         switched=(("use_cla", "cla_share_factor"),),
         fixed=(("num_experts", 1), ("num_shared_expert", 1), ("moe_topk", 1)),
     ),
+    "hunyuan_vl_text": Traits(head_norms=True, network_bias=False, passed=HUNYUAN),
     **dict.fromkeys(
         ("ernie4_5", "paddleocr_vl_text"),
         Traits(

@@ -72,6 +72,7 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "mllama_text_model": mllama,
     "idefics": idefics,
     "wav2vec2-bert": wav2vec2_bert,
+    "wav2vec2-conformer": partial(wav2vec, conformers=True),
     "blt": blt,
     "funnel": funnel,
     **dict.fromkeys(("wav2vec2", "hubert", "unispeech", "unispeech-sat"), wav2vec),

@@ -262,7 +262,7 @@ def zamba2(c: ConfigReader) -> Architecture:
     _refuse_bias(c, "add_bias_linear")
     if not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; without it the class shares no block either")
-    mamba, small = mamba2(c, "zamba")
+    mamba, small = mamba2(_with_zambas_heads(c, hidden), "zamba")
     if mamba.out_width != c.whole("mamba_expand", 2) * hidden:
         raise ValueError(f"mamba_headdim: expected mamba_expand x hidden_size / n_mamba_heads, got {mamba.head_dim}")
     c.fixed({"kv_channels": hidden // max(c.whole("num_attention_heads"), 1)})
@@ -274,6 +274,17 @@ def zamba2(c: ConfigReader) -> Architecture:
     adapters = rank * (hidden + 2 * width) + 3 * rank * 4 * hidden * c.flag("use_shared_attention_adapter")
     plain = LayerKind(mixer=mamba, small=hidden + small)
     return made(c, Traits(tied=True), _in_turns(kinds, plain, block, hidden, adapters, turns))
+
+
+def _with_zambas_heads(c: ConfigReader, hidden: int) -> ConfigReader:
+    """Return a file of Zamba2 with its heads of Mamba where it says their width alone, as its first code had it."""
+    if not c.given("mamba_headdim") or c.given("n_mamba_heads"):
+        return c
+    wide, each = c.whole("mamba_expand", 2) * hidden, c.whole("mamba_headdim")
+    if not each or wide % each:
+        raise ValueError(f"mamba_headdim: {each} does not divide mamba_expand x hidden_size = {wide}")
+    c.assumed.append(f"n_mamba_heads = {wide // each}, mamba_expand x hidden_size / mamba_headdim: the file names none")
+    return c.changed({"n_mamba_heads": wide // each})
 
 
 def zamba(c: ConfigReader) -> Architecture:

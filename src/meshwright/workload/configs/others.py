@@ -25,6 +25,7 @@ from .pairs import (
     switch_transformers,
     t5,
     t5gemma,
+    t5gemma2,
 )
 from .reader import MOST, ConfigReader
 from .speech_to_text import cohere_asr, moonshine
@@ -258,7 +259,7 @@ PAIRS = frozenset(
     {
         *("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "whisper"),
         *("plbart", "mvp", "blenderbot", "blenderbot-small"),
-        *("longt5", "switch_transformers", "nllb-moe", "led", "t5gemma", "prophetnet"),
+        *("longt5", "switch_transformers", "nllb-moe", "led", "t5gemma", "t5gemma2", "prophetnet"),
         *("moonshine", "cohere_asr"),
         *OLDER_PAIRS,
     }
@@ -328,6 +329,7 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "nllb-moe": nllb_moe,
     "led": led,
     "t5gemma": t5gemma,
+    "t5gemma2": t5gemma2,
     "prophetnet": prophetnet,
     "moonshine": moonshine,
     "cohere_asr": cohere_asr,

@@ -48,7 +48,7 @@ NOT_POOLED = frozenset(
         *("yoso", "mra", "nystromformer", "esmc"),
         *("dinov2", "dinov2_with_registers", "beit", "ijepa", "vit_msn"),
         *("wav2vec2", "hubert", "sew", "wavlm", "unispeech", "unispeech-sat", "sew-d", "data2vec-audio"),
-        "wav2vec2-bert",
+        *("wav2vec2-bert", "wav2vec2-conformer"),
         *NO_WORDS,
     }
 )

@@ -8,6 +8,7 @@ from .bert import GLOBALLY
 from .decoders import Traits, attention_of_config, even, made
 from .pattern import layer_types
 from .reader import ConfigReader
+from .vision import gemma3, told_of_encoder
 
 SIDES = ("encoder", "decoder")
 MOST_VALUES = 2**20  # of a series
@@ -277,21 +278,59 @@ def of_width(layer: LayerKind, hidden: int, own: int, read: int) -> LayerKind:
     return msgspec.structs.replace(layer, more=layer.more + weights - layer.weights(hidden))
 
 
-def _gemma_side(c: ConfigReader, *, reads: bool) -> list[LayerKind]:
-    """Return the layers of one side, with a norm before and behind every part."""
+def t5gemma2(c: ConfigReader) -> Architecture:
+    """Return T5Gemma 2: layers of Gemma 3 on both sides, of one width and one embedding, and SigLIP before the first.
+
+    A layer of the decoder attends to the text and to the encoder's tokens at once, by one set of matrices.
+    """
+    heard, own = c.inside("encoder"), c.inside("decoder")
+    text, hidden, words = heard.inside("text_config"), own.whole("hidden_size"), own.whole("vocab_size")
+    text.fixed({"hidden_size": hidden, "vocab_size": words})
+    for part in (c, heard, text, own):
+        if not part.flag("tied", default=True):
+            raise ValueError("tie_word_embeddings: expected true; embeddings of the two sides apart are not counted")
+    heard.skip("model_type", "vocab_size", "mm_tokens_per_image")
+    c.skip("vocab_size", "classifier_dropout_rate")
+    sight = heard.inside("vision_config")
+    sight.skip("model_type")
+    tower = gemma3(sight, hidden)
+    layers = _gemma_side(text, reads=False, every=6, head_norms=True)
+    layers += _gemma_side(own, reads=True, every=6, head_norms=True, merged=True)
+    c.tell_token(BOTH_SIDES)
+    c.assumed += [told_of_encoder("image", tower), MERGED]
+    found = made(own, Traits(tied=True), layers, beside_parameters=2 * hidden)  # a norm, and the row that ends an image
+    return msgspec.structs.replace(found, tower_parameters=tower)
+
+
+MERGED = (
+    "keys and values of the encoder's tokens come of the decoder's own matrices, which are counted once: what they are "
+    "multiplied with beside the decoder's tokens is left out"
+)
+
+
+def _gemma_side(
+    c: ConfigReader, *, reads: bool, every: int = 2, head_norms: bool = False, merged: bool = False
+) -> list[LayerKind]:
+    """Return the layers of one side, with a norm before and behind every part.
+
+    `every`: of this many layers one attends to all. `merged`: attention over the encoder has no matrices of its own.
+    """
     count, hidden = c.layers(), c.whole("hidden_size")
     plain, network, window = (
         attention_of_config(c),
         Dense(width=c.whole("intermediate_size")),
         c.whole("sliding_window", 0),
     )
-    usual = ["full_attention" if (i + 1) % 2 == 0 else "sliding_attention" for i in range(count)]
+    every = c.whole("sliding_window_pattern", every) or count + 1
+    usual = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(count)]
     if c.flag("attention_bias"):
         raise ValueError("attention_bias: expected false")
     c.skip("cross_attention_hidden_size", "vocab_size", "model_type", "max_position_embeddings", "tied")
-    over = msgspec.structs.replace(plain, masked=False) if reads else None
+    over = msgspec.structs.replace(plain, masked=False, key_matrices=0 if merged else 2) if reads else None
+    more = -over.weights(hidden) if over and merged else 0
+    small = (6 if reads and not merged else 4) * hidden + 2 * plain.head_dim * head_norms
     layers = []
     for kind in layer_types(c, count, usual, "sliding_attention"):
         mixer = msgspec.structs.replace(plain, masked=reads, window=window if kind == "sliding_attention" else 0)
-        layers.append(LayerKind(mixer=mixer, beside=over, network=network, small=(6 if reads else 4) * hidden))
+        layers.append(LayerKind(mixer=mixer, beside=over, network=network, small=small, more=more))
     return layers

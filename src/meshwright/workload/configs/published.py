@@ -81,6 +81,12 @@ NOMIC = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num
 }
 TIED, WIDTH_OF_EXPERTS = {"tie_embedding": "tie_word_embeddings"}, {"intermediate_size": "moe_intermediate_size"}
 OF_KEYS, OF_WORDS = {"head_dim": "d_kv"}, {"n_words": "vocab_size"}
+# of the code that Zamba2 was first published with (Zyphra/transformers_zamba2: configuration_zamba2.py)
+ZAMBA2 = {"conv_dimension": "mamba_d_conv", "state_size": "mamba_d_state", "expansion_factor": "mamba_expand"} | {
+    "lora_rank": "adapter_rank",
+    "use_shared_block_lora": "use_shared_mlp_adapter",
+    "use_shared_attention_lora": "use_shared_attention_adapter",
+}
 OF_SOUND = {"encoder_config": "audio_config"}  # where other types keep what hears
 # names that the class takes for today's
 OTHER_NAMES: dict[str, Mapping[str, str]] = {
@@ -99,6 +105,7 @@ OTHER_NAMES: dict[str, Mapping[str, str]] = {
     "eurobert": {"clf_pooling": "classifier_pooling"},  # of the code beside the weights
     "emu3": {"vq_config": "vision_config"},
     "glm4_moe_lite": {"head_dim": "qk_rope_head_dim"},
+    "zamba2": ZAMBA2,
     "nemotron_h": {"mamba_conv_bias": "use_conv_bias"},
 }
 
@@ -129,18 +136,56 @@ def with_own_widths(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_patches(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file of MiniCPM-V 4.7 without the size of its encoder's patches, which its class takes from there."""
+    """Return a file of MiniCPM-V without the size of its encoder's patches, which its class takes from there."""
     said, sight = config.get("patch_size"), config.get("vision_config")
     if said is not None and isinstance(sight, Mapping) and sight.get("patch_size", said) != said:
         raise ValueError(f"patch_size: {said!r} beside vision_config, {sight['patch_size']!r} inside")
     return {key: value for key, value in config.items() if key != "patch_size"}
 
 
+def first_florence(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file of Florence-2 as first published (microsoft/Florence-2-base) under the keys of the library's class.
+
+    What else its encoder may be there is left in the file, which is then refused for it.
+    """
+    text, sight = config.get("text_config"), config.get("vision_config")
+    if not isinstance(text, Mapping) or not isinstance(sight, Mapping) or "dim_embed" not in sight:
+        return dict(config)
+    seen = {key: value for key, value in sight.items() if key != "dim_embed"} | {"embed_dim": sight["dim_embed"]}
+    for key, kind, size, name in PLACES:
+        inside = seen.get(key)
+        if isinstance(inside, Mapping) and inside.get("type") == kind and inside.keys() <= {"type", size}:
+            seen |= {name: inside[size]} if size in inside else {}
+            del seen[key]
+    kind = "bart" if text.get("model_type") == "florence2_language" else text.get("model_type", "bart")
+    return dict(config) | {"text_config": dict(text) | {"model_type": kind}, "vision_config": seen}
+
+
+PLACES = (
+    ("image_pos_embed", "learned_abs_2d", "max_pos_embeddings", "max_position_embeddings"),
+    ("visual_temporal_embedding", "COSINE", "max_temporal_embeddings", "max_temporal_embeddings"),
+)
+
+
+def with_text_inside(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file of Hunyuan-VL with the sizes of its text model in text_config, which its first files have beside.
+
+    What it says there of tied embeddings is not of the text model, whose class ties them.
+    """
+    if isinstance(config.get("text_config"), Mapping):
+        return dict(config)
+    outside = {"model_type", "architectures", "vision_config", "tie_word_embeddings", "quantization_config"}
+    text = {key: value for key, value in config.items() if key not in outside}
+    return {key: value for key, value in config.items() if key in outside} | {"text_config": text}
+
+
 # the model type of such a file, that of the class, and what makes the one of the other
 FORMS: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "phi4mm": ("phi4_multimodal", phi4mm),
     "idefics2": ("idefics2", with_text_width),
-    "minicpmv4_7": ("minicpmv4_7", without_patches),
+    **{kind: (kind, without_patches) for kind in ("minicpmv4_6", "minicpmv4_7")},
+    "florence2": ("florence2", first_florence),
+    "hunyuan_vl": ("hunyuan_vl", with_text_inside),
     "ovis2": ("ovis2", with_own_widths),
 }
 

@@ -173,7 +173,7 @@ def _quantized(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 STORED = (
     "{key} ({method}): how the checkpoint stores its weights is passed over; they are counted whole, and trained in "
-    "the plan's precision"
+    "the plan's precision; frozen ones under adapters are held in few bits where --weights says so"
 )
 
 

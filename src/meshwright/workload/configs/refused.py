@@ -118,6 +118,9 @@ def instead_of_type(config: Mapping[str, Any]) -> str:
         return (OF_PIPELINE if _lists_classes(config) else OF_DIFFUSERS).format(made=made)
     if isinstance(config.get("peft_type"), str):
         return _of_adapter(config)
+    for library, keys in OF_LIBRARIES.items():
+        if keys <= config.keys():
+            return OTHER_LIBRARY.format(library=library)
     if any(key.startswith(("speculators_", "medusa_")) for key in config):
         return "this is a draft for another model (speculative decoding), which is not counted; --params takes a size"
     if header := _of_gguf(config):
@@ -141,6 +144,13 @@ IN_TABLES = {
     **{"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"},
 }
 TYPES = '; model_type "llama" is a decoder whose networks are gated'
+# keys of a model's file as other libraries write it
+OF_LIBRARIES = {
+    "Keras": {"class_name", "config"},
+    "timm": {"architecture", "pretrained_cfg"},
+    "OpenCLIP": {"model_cfg"},
+}
+OTHER_LIBRARY = "this is a model's file of {library}, whose layers are not read; plan --params takes a size"
 OF_DIFFUSERS = "{made} is a part of diffusers: its models of images and videos are not counted; --params takes a size"
 OF_PIPELINE = (
     "{made} is a pipeline of diffusers: its model_index.json lists classes and no sizes, which the config.json of "

@@ -5,7 +5,7 @@ Each function takes the keys of `vision_config` and the width of the text model.
 
 from .reader import ConfigReader
 from .sound import q_former
-from .vision import block, clip, sam, sam_neck, sight, tower
+from .vision import block, clip, llava, sam, sam_neck, sight, tower
 from .vision_of_2026 import patch_of
 
 
@@ -203,6 +203,25 @@ PERCEPTION_BESIDE = ("vision_use_cls_token", "projector_pooling_ratio")  # which
 
 def blip2(c: ConfigReader, text: int) -> int:
     """Return BLIP-2's encoder, and the Q-Former that asks it and is projected to the text."""
+    queries = c.inside("qformer_config")
+    return _eva(c) + q_former(queries, c.whole("num_query_tokens"), c.whole("hidden_size"), text, follows=True)
+
+
+def instructblip(c: ConfigReader, text: int) -> int:
+    """Return InstructBLIP's encoder, and a Q-Former that reads the instruction beside its queries."""
+    former, width = c.inside("qformer_config"), c.whole("hidden_size")
+    if (kind := former.value("model_type")) not in (None, "instructblip_qformer", "instructblipvideo_qformer"):
+        raise ValueError(f"qformer_config: model_type: expected instructblip_qformer, got {kind!r}")
+    reads = former.changed({"model_type": "blip_2_qformer", "use_qformer_text_input": True})
+    words = (former.whole("vocab_size") + former.whole("max_position_embeddings")) * former.whole("hidden_size")
+    return _eva(c) + q_former(reads, c.whole("num_query_tokens"), width, text, follows=True) + words
+
+
+def _eva(c: ConfigReader) -> int:
+    """Return the encoder of BLIP-2 and InstructBLIP, where a bias of keys is held, if a constant one, with the others.
+
+    Both classes keep queries, keys and values in one matrix.
+    """
     width, patch, image = (c.whole(name) for name in ("hidden_size", "patch_size", "image_size"))
     if not patch or image < patch:
         raise ValueError(f"patch_size: {patch} does not fit image_size {image}")
@@ -210,9 +229,63 @@ def blip2(c: ConfigReader, text: int) -> int:
     c.skip("image_text_hidden_size", "use_decoder_only_language_model", "projection_dim")
     biases = 3 * width * (not c.flag("qkv_bias", default=True))
     layers = c.layers() * (block(width, c.whole("intermediate_size")) - biases)
-    ends = width * (c.whole("channels", 3) * patch * patch + 1 + 1 + (image // patch) ** 2 + 1 + 2)
-    queries = q_former(c.inside("qformer_config"), c.whole("num_query_tokens"), width, text, follows=True)
-    return ends + layers + queries
+    return width * (c.whole("channels", 3) * patch * patch + 1 + 1 + (image // patch) ** 2 + 1 + 2) + layers
 
 
 BLIP2_BESIDE = ("qformer_config", "num_query_tokens", "image_text_hidden_size", "use_decoder_only_language_model")
+
+
+def video_llava(c: ConfigReader, text: int) -> int:
+    """Return an encoder of images, one more of videos with the same sizes, and two projections of either's features."""
+    return llava(c, text) + sight(c, "clip_vision_model")
+
+
+def granite4(c: ConfigReader, text: int) -> int:
+    """Return Granite 4's encoder, and a Q-Former over windows for each layer that it reads and for four offsets."""
+    width, (asked, window) = c.whole("hidden_size"), _share(c)
+    read = c.value("deepstack_layer_map")
+    if not isinstance(read, list):
+        raise ValueError(f"deepstack_layer_map: expected a list of pairs of layers, got {read!r}")
+    c.skip("spatial_vision_layer", "spatial_target_layers", "projector_dropout", "vision_feature_layer")
+    former = c.inside("qformer_config")
+    former.skip("num_attention_heads", "hidden_size", "encoder_hidden_size")  # the class has the encoder's
+    said = c.alone("qformer_config")
+    said = {**Q_FORMER, **said} if isinstance(said, dict) else {}
+    former = former.changed({**said, "hidden_size": width, "encoder_hidden_size": width})
+    each = q_former(former, asked * asked, width, text, follows=True) + 2 * width + window * window * width
+    return sight(c, "clip_vision_model") + (len(read) + 4) * each + text
+
+
+# what a Q-Former's own class assumes beside what a file says of it; where that says nothing, Granite 4's has its own
+Q_FORMER = {"num_hidden_layers": 12, "intermediate_size": 3072, "cross_attention_frequency": 2}
+GRANITE4_BESIDE = (
+    *("qformer_config", "downsample_rate", "deepstack_layer_map", "spatial_vision_layer", "spatial_target_layers"),
+    *("projector_dropout", "vision_feature_layer"),
+)
+
+
+def _share(c: ConfigReader) -> tuple[int, int]:
+    """Return the sides of a window of queries and of one of patches, which stand as "3/8"."""
+    sides = str(c.value("downsample_rate")).split("/")
+    if len(sides) != 2 or not all(side.isdecimal() and 0 < int(side) < 1024 for side in sides):
+        raise ValueError(f'downsample_rate: expected two numbers such as "1/4", got {c.value("downsample_rate")!r}')
+    return int(sides[0]), int(sides[1])
+
+
+def florence2(c: ConfigReader, text: int) -> int:
+    """Return Florence-2's encoder (DaViT): stages of attention in windows and over channels, and its projection."""
+    widths, depths, patches = (c.numbers(name) or [] for name in ("embed_dim", "depths", "patch_size"))
+    before, ratio = c.value("patch_prenorm"), c.value("mlp_ratio", 4.0)
+    stages = len(widths)
+    if not stages or {len(depths), len(patches), len(before or [])} != {stages} or not isinstance(ratio, int | float):
+        raise ValueError("embed_dim, depths, patch_size, patch_prenorm, mlp_ratio: expected as many stages in each")
+    c.fixed({"projection_dim": text})
+    c.skip("num_heads", "num_groups", "patch_stride", "patch_padding", "window_size", "max_temporal_embeddings")
+    c.skip("image_feature_source")
+    biases, found = 3 * c.flag("qkv_bias", default=True), 0
+    channels = [c.whole("in_channels", 3), *widths[:-1]]
+    for width, depth, patch, read, first in zip(widths, depths, patches, channels, before, strict=True):
+        half = 4 * width * width + (biases + 1) * width + 2 * width * (10 + 2)  # two convolutions and two norms
+        half += 2 * width * int(width * ratio) + int(width * ratio) + width
+        found += width * (read * patch * patch + 1) + 2 * (read if first else width) + depth * 2 * half
+    return found + widths[-1] * text + 2 * text + c.whole("max_position_embeddings") * widths[-1]

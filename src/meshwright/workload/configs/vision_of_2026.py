@@ -190,3 +190,20 @@ def radio(c: ConfigReader, text: int) -> int:
     merged = int(1 / ratio) ** 2 * width
     ends = width * (places + tokens + patch + video)
     return ends + c.layers() * layer + merged + _network(merged, c.whole("projector_hidden_size"), text, bias=False)
+
+
+def hunyuan(c: ConfigReader, text: int) -> int:
+    """Return Hunyuan-VL's encoder, and convolutions that merge its patches between two norms."""
+    width, patch, merge = c.whole("hidden_size"), c.whole("patch_size"), c.whole("spatial_merge_size")
+    if not patch or c.whole("max_image_size") < patch:
+        raise ValueError(f"patch_size: {patch} does not fit max_image_size {c.whole('max_image_size')}")
+    c.skip(*HUNYUAN_PASSED)
+    places = (c.whole("max_image_size") // patch) ** 2 + 1
+    merged = 2 * width * (merge * merge * width + 1) + 4 * width * (2 * width + 1) + text * (4 * width + 1)
+    return width * (patch_of(c) + 1 + places) + layers_of(c) + merged + 4 * width + 3 * text + width + text
+
+
+HUNYUAN_PASSED = (
+    *("interpolate_mode", "out_hidden_size", "img_max_token_num", "min_image_size", "max_vit_seq_len"),
+    *("text_hidden_size", "temporal_patch_size", "num_key_value_heads"),  # which the class takes from the text model
+)

@@ -6,7 +6,7 @@ import msgspec
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, LayerKind, runs_of
-from .conformers import OF_OTHER_HEADS, PLACES
+from .conformers import OF_OTHER_HEADS, PLACES, conformer
 from .decoders import Traits, even, made
 from .encoders import deberta_layer
 from .reader import ConfigReader
@@ -32,11 +32,11 @@ OF_PRETRAINING = (
 )
 
 
-def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) -> Architecture:
+def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False, conformers: bool = False) -> Architecture:
     """Return convolutions over sound, a convolution for positions, layers over their frames, and an output over all.
 
-    `places`: scores with a table of relative places, gated by the queries. `squeezes`: layers meet a share of the
-    frames, which a projection behind them raises to all of them.
+    `conformers`: layers with a convolution each. `places`: scores with a table of relative places, gated by the
+    queries. `squeezes`: layers meet a share of the frames, which a projection behind them raises to all of them.
     """
     hidden, every = c.whole("hidden_size"), c.whole("squeeze_factor") if squeezes else 1
     kernel, groups = (c.whole(name) for name in POSITIONAL)
@@ -60,7 +60,8 @@ def wav2vec(c: ConfigReader, *, squeezes: bool = False, places: bool = False) ->
     small += hidden * every * squeezes + hidden * masked
     small += 2 * last * normed + hidden * (projected > 0)
     met = heard + (positions + raised) // every
-    layer, heads = _layer(c, hidden), c.whole("num_attention_heads")
+    inner, heads = c.whole("intermediate_size"), c.whole("num_attention_heads")
+    layer = conformer(c, hidden, inner, keyed=False) if conformers else _layer(c, hidden)
     table = c.whole("num_buckets") * heads if places else 0
     c.fixed({"gru_rel_pos": True} if places else {})
     if places:  # a gate of eight numbers for each query, and one a head
@@ -103,7 +104,7 @@ def sew_d(c: ConfigReader) -> Architecture:
 SOUND = frozenset(
     {
         *("wav2vec2", "hubert", "sew", "sew-d", "wavlm", "unispeech", "unispeech-sat", "data2vec-audio"),
-        "wav2vec2-bert",
+        *("wav2vec2-bert", "wav2vec2-conformer"),
     }
 )
 

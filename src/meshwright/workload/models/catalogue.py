@@ -23,7 +23,7 @@ from ..architecture import Architecture
 from ..configs import Described, architecture_of
 from .convolution import Convolution
 from .pyramid import KINDS, Pyramid
-from .spelling import entry_meant
+from .spelling import base_meant, entry_meant
 
 MAX_CONFIG_BYTES = 2**20
 LONGEST_ASSUMED = 16_384  # tokens: a longer maximum of a config is no length that it is trained at
@@ -113,6 +113,7 @@ def entry(name: str) -> ModelEntry:
     return convert(tomllib.loads(text), ModelEntry, where=f"catalogue: {name}")
 
 
+TRAINED_ON = "{name} is counted as {base}, from which it was trained on with the same sizes"
 NO_CONFIG = "expected the model's config.json, or a file .toml with the same keys; weights and logs are not read"
 
 
@@ -123,10 +124,11 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
         known = resolve_model(text)
         if known is None and path.is_file():
             raise InputError(f"{text}: {NO_CONFIG}")
-        return _of_catalogue(known or text)
+        base = None if known or path.suffix[1:].isalpha() else base_meant(text)  # a file of weights is no name
+        return _trained_on(base, text) if base in model_names() else _of_catalogue(known or text)
     file = _config_in(path) if path.is_dir() else path
     data = _read(file)
-    if isinstance(data.get("config"), Mapping):  # the form of the catalogue
+    if isinstance(data.get("config"), Mapping) and "class_name" not in data:  # the form of the catalogue
         found = convert(data, ModelEntry, where=str(file))
         model = _of_entry(found, path.stem, where=f"{file}: config", allow_unknown=allow_unknown)
         return msgspec.structs.replace(model, source=str(file))
@@ -144,6 +146,11 @@ def _config_in(folder: Path) -> Path:
 @functools.cache
 def _of_catalogue(name: str) -> Model:
     return _of_entry(entry(name), name, where=f"catalogue: {name}")
+
+
+def _trained_on(base: str, name: str) -> Model:
+    model = _of_catalogue(base)
+    return msgspec.structs.replace(model, assumed=(TRAINED_ON.format(name=name, base=base), *model.assumed))
 
 
 def _of_entry(found: ModelEntry, name: str, where: str, *, allow_unknown: bool = False) -> Model:

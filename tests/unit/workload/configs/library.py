@@ -56,6 +56,7 @@ PAIRS = ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
 FILLED = {  # sizes without which a class computes no others
     "nemotron": {"num_key_value_heads": 8},
     "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_vl_text": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 16, "moe_topk": 2},
     "deepseek_v2": {"num_experts_per_tok": 6},
     "glm4_moe": {"head_dim": 128},
@@ -70,6 +71,8 @@ FILLED = {  # sizes without which a class computes no others
     "emu3": {"vocabulary_map": {"<image>": 1}},
     "esm": {"vocab_size": 33},
     "wav2vec2-bert": {"vocab_size": 64},
+    "wav2vec2-conformer": {"vocab_size": 64},
+    "granite4_vision": {"downsample_rate": "1/4", "deepstack_layer_map": [[1, 0], [2, 1]]},
     "deit": {"architectures": ["DeiTForImageClassification"]},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
 }
@@ -173,7 +176,8 @@ def read_defaults() -> dict[str, dict[str, Any]]:
         if kind in STRANGERS:
             continue
         made = configuration({"model_type": kind, **{part: {} for part in composite.optional}})
-        beside = {key: value for key, value in made.to_dict().items() if key in composite.beside}
+        filled = {key: value for key, value in FILLED.get(kind, {}).items() if key in composite.beside}
+        beside = {key: value for key, value in made.to_dict().items() if key in composite.beside} | filled
         width = getattr(getattr(made, "text_config", made), "hidden_size", 1024)
         for part, tower in (("vision_config", composite.tower), ("audio_config", composite.sound)):
             if tower is not None:
@@ -181,7 +185,7 @@ def read_defaults() -> dict[str, dict[str, Any]]:
                 values = Recording((own if kind in OWN_ENCODER else type(own)()).to_dict())
                 values |= beside
                 tower(ConfigReader({}, values, kind), width)
-                found[f"{kind}/{part.removesuffix('_config')}"] = _asked(values, but=set())
+                found[f"{kind}/{part.removesuffix('_config')}"] = _asked(values, but={*filled})
                 beside = {}
     return found
 

@@ -453,7 +453,7 @@ def test_weights_that_a_checkpoint_stores_in_few_bits_are_counted_whole_and_said
     assert found.architecture == whole.architecture
     assert [told for told in found.assumed if told not in whole.assumed] == [
         "quantization_config (fp8): how the checkpoint stores its weights is passed over; they are counted whole, and "
-        "trained in the plan's precision"
+        "trained in the plan's precision; frozen ones under adapters are held in few bits where --weights says so"
     ]
 
 

@@ -384,6 +384,20 @@ def test_a_zamba2_whose_sizes_are_not_counted_is_refused_by_name(changed, told):
         architecture_of(ZAMBA | changed)
 
 
+def test_a_zamba2_under_the_keys_of_its_first_code_is_the_model_that_todays_keys_describe():
+    today = {"mamba_expand": 2, "mamba_d_state": 32, "mamba_d_conv": 3, "adapter_rank": 16, "num_mem_blocks": 2}
+    first = {"expansion_factor": 2, "state_size": 32, "conv_dimension": 3, "lora_rank": 16, "num_mem_blocks": 2}
+    first |= {"use_shared_block_lora": True, "mamba_headdim": 64}
+    early = {key: value for key, value in ZAMBA.items() if key != "n_mamba_heads"} | first
+    found = architecture_of(early)
+
+    assert found.architecture.runs == architecture_of(ZAMBA | today).architecture.runs
+    assert found.ignored == ()
+    assert "n_mamba_heads = 8, mamba_expand x hidden_size / mamba_headdim: the file names none" in found.assumed
+    with pytest.raises(InputError, match="mamba_headdim: 60 does not divide mamba_expand x hidden_size = 512"):
+        architecture_of(early | {"mamba_headdim": 60})
+
+
 def test_zamba2_of_2_7_b_has_its_published_size():
     sizes = {
         "hidden_size": 2560,

@@ -20,6 +20,14 @@ ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_siz
 OCR = LLAMA | ROUTED | {"model_type": "unlimited_ocr_text", "num_key_value_heads": 4}
 HEARD = {"hidden_dim": 32, "num_layers": 3, "num_heads": 4, "output_dim": 12, "input_dim": 20, "max_pos_emb": 300}
 FORMER = TINY | {"model_type": "blip_2_qformer", "hidden_size": 48, "encoder_hidden_size": 32}
+ASKS = FORMER | {"model_type": "instructblip_qformer", "vocab_size": 70, "max_position_embeddings": 20}
+BART = {"model_type": "bart", "d_model": 64, "vocab_size": 1000, "encoder_layers": 2, "decoder_layers": 3}
+BART |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 112}
+STAGES = {"embed_dim": [16, 32, 48], "depths": [1, 2, 1], "patch_size": [7, 3, 3], "patch_stride": [4, 2, 2]}
+STAGES |= {"patch_padding": [3, 1, 1], "patch_prenorm": [False, True, True], "num_heads": [2, 2, 3]}
+STAGES |= {"num_groups": [2, 2, 3], "projection_dim": 64, "qkv_bias": False, "mlp_ratio": 3.0}
+CLIP = SIGHT | {"model_type": "clip_vision_model", "hidden_size": 64}
+PAPER = {"max_image_size": 64, "patch_size": 16, "num_attention_heads": 4, "hidden_size": 32, "intermediate_size": 96}
 JOINED = {
     "blip-2": {
         "architectures": ["Blip2ForConditionalGeneration"],
@@ -31,6 +39,25 @@ JOINED = {
     "janus": {"text_config": LLAMA, "vision_config": SIGHT | {"projection_dim": 64, "depth": 3}, "vq_config": CODES},
     "unlimited_ocr": {"text_config": OCR, "vision_config": {"sam_config": SEGMENTS, "encoder_config": SIGHT}},
     "minicpmv4_7": {"text_config": QWEN, "vision_config": SIGHT, "merger_times": 2},
+    "minicpmv4_6": {"text_config": QWEN, "vision_config": SIGHT, "merger_times": 2},
+    "instructblip": {"text_config": LLAMA, "vision_config": SIGHT, "qformer_config": ASKS, "num_query_tokens": 8},
+    "instructblipvideo": {
+        "text_config": LLAMA,
+        "vision_config": SIGHT | {"qkv_bias": False},
+        "qformer_config": ASKS | {"model_type": "instructblipvideo_qformer", "cross_attention_frequency": 1},
+    },
+    "video_llava": {"text_config": LLAMA, "vision_config": CLIP, "multimodal_projector_bias": False},
+    "granite4_vision": {
+        "text_config": LLAMA | {"model_type": "granite4_vision_text"},
+        "vision_config": CLIP,
+        "qformer_config": {"intermediate_size": 40},
+        "downsample_rate": "1/2",
+        "deepstack_layer_map": [[0, 1], [1, 2]],
+    },
+    "hunyuan_vl": {
+        "text_config": LLAMA | {"model_type": "hunyuan_vl_text", "head_dim": 24, "attention_bias": True},
+        "vision_config": PAPER,
+    },
     "granite_speech": {
         "text_config": LLAMA | {"model_type": "granite"},
         "encoder_config": HEARD,
@@ -50,6 +77,84 @@ JOINED = {
 def test_towers_that_see_hear_and_draw_have_the_parameters_of_the_library(kind, tied):
     pytest.importorskip("transformers")
     config = {"model_type": kind, **JOINED[kind]} | ({} if tied is None else {"tie_word_embeddings": tied})
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+@pytest.mark.parametrize("changed", [{}, {"num_hidden_layers": 2, "max_position_embeddings": 64}])
+def test_florence_2_has_a_pair_of_text_behind_its_stages_of_two_kinds_of_attention(changed):
+    pytest.importorskip("transformers")
+    config = {"model_type": "florence2", "text_config": BART | changed, "vision_config": STAGES}
+
+    assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
+
+
+def test_a_file_of_florence_2_as_first_published_is_that_of_the_librarys_class():
+    first = {key: value for key, value in STAGES.items() if key != "embed_dim"}
+    first |= {"model_type": "", "dim_embed": [16, 32, 48], "image_feature_source": ["spatial_avg_pool"]}
+    first |= {"visual_temporal_embedding": {"type": "COSINE", "max_temporal_embeddings": 9}}
+    first |= {"image_pos_embed": {"type": "learned_abs_2d", "max_pos_embeddings": 20}}
+    config = {"model_type": "florence2", "text_config": BART | {"model_type": "florence2_language"}}
+    today = {"text_config": BART, "vision_config": STAGES | {"max_position_embeddings": 20}}
+    found = architecture_of(config | {"vision_config": first, "projection_dim": 64})
+
+    assert found.architecture == architecture_of(config | today).architecture
+    with pytest.raises(InputError, match=r"vision_config.image_pos_embed: not understood"):
+        architecture_of(config | {"vision_config": first | {"image_pos_embed": {"type": "none"}}})
+
+
+def test_sizes_of_hunyuan_vls_text_that_stand_beside_its_encoder_are_those_of_its_text_model():
+    pytest.importorskip("transformers")
+    text = {key: value for key, value in LLAMA.items() if key != "model_type"} | {"attention_head_dim": 16}
+    config = {"model_type": "hunyuan_vl", **text, "vision_config": PAPER, "tie_word_embeddings": False}
+    found = architecture_of(config).architecture
+
+    assert found.parameters == library.parameters(library.model(config))
+    assert found.tied  # by the text model's class, to which the key beside it says nothing
+
+
+BOTH = TINY | {"vocab_size": 1000, "num_key_value_heads": 2, "head_dim": 24, "sliding_window": 16}
+
+
+@pytest.mark.parametrize("sides", [({}, {}), ({"num_hidden_layers": 7, "intermediate_size": 80}, {"head_dim": 16})])
+def test_both_sides_of_t5gemma_2_share_an_embedding_and_its_decoder_has_one_attention(sides):
+    pytest.importorskip("transformers")
+    heard, own = (BOTH | side for side in sides)
+    config = {"model_type": "t5gemma2", "encoder": {"text_config": heard, "vision_config": SIGHT}, "decoder": own}
+    found, module = architecture_of(config).architecture, library.model(config)
+
+    assert found.parameters == library.parameters(module)
+    assert found.matmul_parameters() == library.multiplied(module)
+    windows = [mixer.window for run in found.runs for mixer in run.layer.mixers[:1] for _ in range(run.count)]
+    assert windows == [16] * 5 + [0, 16] + [16] * 4 if sides[0] else windows == [16] * 8
+    with pytest.raises(InputError, match="tie_word_embeddings: expected true"):
+        architecture_of(config | {"tie_word_embeddings": False})
+
+
+@pytest.mark.parametrize("places", ["relative", "rotary", None])
+def test_layers_of_wav2vec2_conformer_are_those_of_a_conformer_between_wav2vecs_ends(places):
+    pytest.importorskip("transformers")
+    config = {"model_type": "wav2vec2-conformer", **TINY, "vocab_size": 40, "position_embeddings_type": places}
+    config |= {"num_conv_pos_embedding_groups": 4, "conv_depthwise_kernel_size": 7, "architectures": [CTC]}
+    found = architecture_of(config)
+
+    assert found.architecture.parameters == library.parameters(library.model(config))
+    assert any("is a frame behind the convolutions" in told for told in found.token)
+    with pytest.raises(InputError, match="expected rotary, relative, got 'relative_key'"):
+        architecture_of(config | {"position_embeddings_type": "relative_key"})
+
+
+CTC = "Wav2Vec2ConformerForCTC"
+
+
+@pytest.mark.parametrize("end", ["Model", "TextModelWithProjection", "VisionModel", "ForImageClassification"])
+def test_metaclip_2_has_the_two_encoders_of_clip(end):
+    pytest.importorskip("transformers")
+    text, image = TINY | {"vocab_size": 1000, "projection_dim": 48}, SIGHT | {"projection_dim": 48}
+    both = {"text_config": text, "vision_config": image, "projection_dim": 48}
+    kind, sizes = ("metaclip_2_text_model", text) if "Text" in end else ("metaclip_2", both)
+    kind, sizes = ("metaclip_2_vision_model", image) if "Vision" in end else (kind, sizes)
+    config = {"model_type": kind, **sizes, "architectures": [f"MetaClip2{end}"]}
 
     assert architecture_of(config).architecture.parameters == library.parameters(library.model(config))
 
