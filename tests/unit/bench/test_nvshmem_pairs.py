@@ -117,3 +117,28 @@ def test_the_mean_is_read_of_a_row_with_statistics():
 def test_a_row_without_a_figure_is_refused_by_its_line():
     with pytest.raises(InputError, match="t:3: expected a size, a scope and BW"):
         parse_tables(f"#shmem_put_bw\n{HEAD}1024  None  fast\n2048  None  2.0\n", "t")
+
+
+def boxed(test, scope, head, rows):
+    rule = "+------------------------+----------------------+\n"
+    lines = [f"| {test:<22} | {scope:<20} |\n", f"| {'size (Bytes)':<22} | {head[0]:>10} {head[1]:<9} |\n"]
+    lines += [f"| {size:<22} | {value:<20.6f} |\n" for size, value in rows]
+    return rule + "".join(line + rule for line in lines) + "\n\n"
+
+
+def test_a_table_in_a_box_is_read_as_the_plain_one():
+    rows = [(65536, 11.25), (8388608, 23.75)]
+    (table,) = parse_tables(boxed("shmem_put_bw", "None", ("BW", "GB/sec"), rows), "t")
+    assert [(rate.bytes, rate.rate_bytes_per_s) for rate in table.rates] == [(65536, 11.25e9), (8388608, 23.75e9)]
+    (verdict,) = judge(load_catalogue(), [table], link="hdr-200")
+    assert verdict.ok is True
+
+
+def test_times_in_a_box_are_those_of_messages_and_a_collectives_box_is_none_of_them():
+    two = boxed("shmem_put_latency", "thread", ("latency", "us"), [(8, 2.5)]) + boxed(
+        "shmem_get_latency", "warp", ("latency", "us"), [(8, 4.5)]
+    )
+    times = [[round(row.time_s * 1e6, 3) for row in table.rows] for table in parse_tables(two, "t")]
+    assert times == [[2.5], [4.5]]
+    with pytest.raises(InputError):
+        parse_tables(boxed("alltoall_latency", "32-bit", ("latency", "us"), [(8, 2.5)]), "t")

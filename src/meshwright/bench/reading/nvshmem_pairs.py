@@ -1,8 +1,9 @@
 """NVSHMEM's perftests between two PEs (shmem_put_bw and kin): bandwidth, or times of messages.
 
 A figure is the third of a row; statistics of repetitions may follow it. With NVSHMEM_MACHINE_READABLE_OUTPUT each is a
-line of its own ("&&&& PERF ..."). GB are 1e9 bytes; tests named _bidi add both directions; rates of messages are left
-out. Where more than two PEs run, the mean comes first and then a table for each pair, which are one here.
+line of its own ("&&&& PERF ..."). Older versions print a table in a box: test and scope, below them "size (Bytes)" and
+the figure's name, then sizes and figures. GB are 1e9 bytes; tests named _bidi add both directions; rates of messages
+are left out. Where more than two PEs run, the mean comes first and then a table for each pair, which are one here.
 """
 
 import re
@@ -27,6 +28,8 @@ _LINE = re.compile(
 _PE = re.compile(r"\b(\d{1,6}) mype_node: (\d{1,6}) device name: (\S.*?) bus id:")
 _OPTIONS = re.compile(r"\bnumber of ctas: (\d{1,7})\b.*?\bthreadgroup_scope: (\w+)")
 _PAIR = re.compile(r"(PE\d+)_to_(PE\d+)")
+_BOXED = re.compile(r"\s*\|\s*(?P<left>\S[^|]*?)\s*\|\s*(?P<right>\S[^|]*?)\s*\|\s*$")
+_BOX_HEAD = re.compile(rf"(?P<what>\w+)\s+(?P<unit>{_UNIT})$")
 _UNITS = {"GB/sec": 1e9, "us": 1e-6, "ns": 1e-9, "MMPS": 0.0}  # of rates of messages none is read
 _WHOLE = re.compile(r"shmem_(?:put|get)(?:_signal)?(?:_nbi)?_bw(?:_(?:uni|bidi))?(?:_on_stream)?$")
 FULL_CTAS = 32  # thread blocks that the tests start by themselves; fewer may not fill NVLink
@@ -53,13 +56,13 @@ class _Figure(NamedTuple):
 
 def read_nvshmem_pairs(text: str, where: str) -> list[ReadTable]:
     """Return a table for each test and scope; InputError for a row without its figures."""
-    if "size(B)" not in text and "&&&& PERF" not in text:
+    if "size(B)" not in text and "&&&& PERF" not in text and "size (Bytes)" not in text:
         return []
     runs: list[list[_Figure]] = []
     heading, on = _Heading(), False
     pes: dict[int, tuple[int, str]] = {}
     slow = ""
-    for number, line in clean_lines(text):
+    for number, line in _without_boxes(clean_lines(text)):
         at = f"{where}:{number}"
         if pe := _PE.search(line):
             pes[int(pe[1])] = int(pe[2]), pe[3]
@@ -80,6 +83,26 @@ def read_nvshmem_pairs(text: str, where: str) -> list[ReadTable]:
         elif line.strip():
             on = False
     return _tables([run for run in runs if run and run[0].heading.unit], pes, slow)
+
+
+def _without_boxes(lines: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the lines, those of a table in a box as later versions print them; other boxes stay as they are."""
+    found, scope = list[tuple[int, str]](), ""
+    for number, line in lines:
+        box = _BOXED.match(line)
+        if scope and re.match(r"\s*\+-+\+-+\+\s*$", line):
+            continue
+        if box and re.fullmatch(r"shmem_\w+", box["left"]):
+            scope = box["right"].replace(" ", "_")
+            line = f"#{box['left']}"
+        elif box and scope and box["left"] == "size (Bytes)" and (head := _BOX_HEAD.match(box["right"])):
+            line = f"size(B) scope {head['what']} ({head['unit']})"
+        elif box and scope and box["left"].isdecimal():
+            line = f"{box['left']} {scope} {box['right']}"
+        elif line.strip():
+            scope = ""
+        found.append((number, line))
+    return found
 
 
 def _of_row(words: Sequence[str], heading: _Heading, at: str) -> _Figure:
