@@ -30,7 +30,11 @@ def decoder_graph(architecture: Architecture, plan: Plan) -> str:
 
 def decoder_lanes(architecture: Architecture, plan: Plan) -> list[Lane]:
     """Return the boxes of each stage; InputError where it is no decoder that train can build."""
-    config = decoder_config(architecture, plan.seq_len)
+    return config_lanes(decoder_config(architecture, plan.seq_len), plan)
+
+
+def config_lanes(config: ModelConfig, plan: Plan) -> list[Lane]:
+    """Return the boxes of each stage of a decoder of these sizes, with what it drops."""
     with torch.device("meta"):  # shapes alone: a model of any size takes no memory
         module = _even(Decoder(config))
         tokens = torch.zeros(plan.layout.mbs, plan.seq_len, dtype=torch.int64)
