@@ -20,6 +20,9 @@ HALF = (
     *("dp=1,pp=2,mbs=2", "dp=1,tp=2,mbs=4,sp=1,recompute=full"),
 )
 
+# outside of the longest set too: one at least for each fact of what the engine sends (unit/parallel/test_engine_facts)
+OFTEN = (*FAST, *SLOW[4::5])
+
 pytestmark = pytest.mark.timeout(280)  # eight ranks on two processors may be slow beside other work
 
 
@@ -79,7 +82,7 @@ def test_a_step_sends_what_its_program_says(case, rank_pool):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [pytest.param(one, marks=pytest.mark.soak) if index % 5 else one for index, one in enumerate(SLOW)], ids=str
+    "case", [one if one in OFTEN else pytest.param(one, marks=pytest.mark.soak) for one in SLOW], ids=str
 )
 def test_a_step_of_larger_layouts_sends_what_its_program_says(case, rank_pool):
     check(case, rank_pool)

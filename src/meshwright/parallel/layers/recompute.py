@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from ...layout import Recompute
+from ...workload.conventions import ENGINE
 from . import dropout
 
 _KEPT = {
@@ -40,7 +41,7 @@ def recomputed(mode: Recompute, layer: nn.Module, *inputs: Tensor) -> Tensor:
             result: Tensor = layer(*inputs)
             return result
 
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"early_stop": bool(ENGINE.stops_early)}
     if mode == "selective":
         options["context_fn"] = functools.partial(create_selective_checkpoint_contexts, _policy)
     found: Tensor = checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False, **options)
