@@ -1,8 +1,7 @@
-"""Which facts of `conventions.ENGINE` the recorded collectives hold the engine to, so that the two cannot part.
+"""Facts of our engine that the recorded collectives tell: an engine that did otherwise would be seen.
 
-`parallel/` takes some of its facts from there; what else it does by its own code is a fact there as well. For each such
-fact a layout of those that are recorded (`test_program`) sends something else where the fact is another: an engine that
-did otherwise would be seen.
+`parallel/` takes some of its facts from `conventions.ENGINE`; what else it does by its own code is a fact there too.
+For each fact of what is sent a layout that is recorded (`test_program`) sends something else where the fact is another.
 """
 
 import msgspec
