@@ -155,6 +155,15 @@ def test_a_figure_that_is_about_a_number_is_that_number(tmp_path, name, cell):
     assert row(tmp_path, ALONE | {"gbs": "64", name: cell}).measured_step_time_s == pytest.approx(16.0)
 
 
+def test_the_memory_of_another_card_of_the_chip_is_not_what_a_run_took(tmp_path):
+    bare = but(ALONE, "gpu") | {"LBS": "2", "GPU Memory": "40GB", "gpu": "A100"}
+    found, sized = row(tmp_path, bare), row(tmp_path, bare | {"gpu": "A100 80GB"})
+
+    assert found.measured_peak_memory_bytes is None
+    assert "a100-40g, where it is that one: gpu says it" in found.unreadable[0]
+    assert sized.measured_peak_memory_bytes == 40e9
+
+
 def test_a_row_says_all_that_is_missing_of_it_or_that_nobody_knows(tmp_path):
     cells = but(ALONE, "seq_len") | {"gpu": "TPU v2-8", "model_name": "Wizard 9B", "precision": "half_bf16"}
     said = row(tmp_path, cells).reason

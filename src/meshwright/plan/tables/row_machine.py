@@ -79,6 +79,17 @@ def is_size_of(accelerator: Accelerator, memory_bytes: float) -> bool:
     return memory_bytes / 1e9 in sizes or memory_bytes / 2**30 in sizes
 
 
+def card_of_size(catalogue: Catalogue, accelerator: str, said: str, memory_bytes: float) -> str:
+    """Return the accelerator that is sold with this memory, "" where none is.
+
+    It is a row's, or, where the cell `said` names no size, another one of its chip.
+    """
+    keys = [accelerator]
+    if not re.search(r"(?i)\d\s*gi?b?(?![a-z])", said):
+        keys += [key for key in catalogue.accelerators if chip_of(key) == chip_of(accelerator)]
+    return next((key for key in keys if is_size_of(catalogue.accelerators[key], memory_bytes)), "")
+
+
 def chip_of(accelerator: str) -> str:
     """Return the part of a key that names the chip, without its memory and form: "rtx-3090" of "rtx-3090-ti"."""
     found = re.match(r"(?:[a-z]+-)*[a-z]*\d\w*", accelerator)

@@ -37,9 +37,9 @@ from .reading import TableLine, read_table
 from .row_layout import BATCH_SAID, batch_sequences, counted_parts, layout_of, row_facts
 from .row_machine import (
     accelerator_of,
+    card_of_size,
     cores_of,
     host_of_row,
-    is_size_of,
     link_rate_of_row,
     listed_accelerator,
     network_gbps,
@@ -259,10 +259,10 @@ def _row(
     done = None if run is None else (run.global_batch, run.seq_len, run.gpus)
     measured_s, contradiction = measured_step_s(cells, done, unreadable)
     held = measured_of(cells, "peak_memory_bytes_per_gpu", unreadable)
-    if run is not None and held is not None and is_size_of(catalogue.accelerators[run.accelerator], held):
-        unreadable.append(
-            f"{cells['peak_memory_bytes_per_gpu']!r} is the memory that a GPU has, and not what a run took"
-        )
+    if run is not None and held is not None and (card := card_of_size(catalogue, run.accelerator, cells["gpu"], held)):
+        told = "is the memory that a GPU has, and not what a run took"
+        other = f" ({card}, where it is that one: gpu says it)" * (card != run.accelerator)
+        unreadable.append(f"{cells['peak_memory_bytes_per_gpu']!r} {told}{other}")
         held = None
     said = next((text for name, text in given.items() if is_open_rate(name)), "") if measured_s is None else ""
     if run is not None and measured_s is None and is_empty(said):
