@@ -6,7 +6,8 @@ so stays inside a host whatever order the launcher counts in, and crosses as few
 axes there are groups that combine or divide them:
 
     data     cp x dp: ranks that hold the same dense parameters; their gradients are summed
-    shard    the ranks of `data` that share one ZeRO-sharded copy; replica: those with the same part of other copies
+    shard    the ranks of `data` that share one ZeRO-sharded copy
+    replica  those with the same part of each copy: as many as the layout's `replicas`
     ep       neighbours in `data` that share the experts; edp: those with the same experts
     world    all ranks
     host     a rank alone: what travels between its device and the memory of its host

@@ -20,7 +20,7 @@ from .traffic import Pattern, Traffic, named_traffic, placed_traffic
 
 FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
 INSIDE = {"all_reduce": "partitioned", "all_gather": "direct", "reduce_scatter": "direct"}  # over links of pairs
-JOINT: frozenset[Axis] = frozenset({"dp", "ep", "edp", "data", "shard", "replica"})  # axes that join replicas
+JOINT: frozenset[Axis] = frozenset({"dp", "ep", "edp", "data", "shard", "replica"})  # axes that join pipelines
 
 
 class AxisPrices:

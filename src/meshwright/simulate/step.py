@@ -2,7 +2,7 @@
 
 `StepProgram` says what a step does, in seconds of computation and bytes of communication; its caller (the
 planner's cost model) fills it in. Ranks that differ only by their place on the tp and cp axes go in lockstep and are
-one; data-parallel replicas are one too, unless one of them straggles or jitter tells them apart. So the work grows
+one; pipelines beside each other along dp are one too, unless one straggles or jitter tells them apart. The work grows
 with pipeline ranks x micro-batches x layers, not with GPUs.
 """
 
@@ -31,7 +31,7 @@ def simulate_step(
     program: StepProgram, topology: Topology, *, costs: Costs | None = None, disturbance: Disturbance | None = None,
     stragglers: Mapping[int, float] | None = None,
 ) -> Timeline:  # fmt: skip
-    """Return the timeline of one step: one rank of each pipeline rank, and of each replica that differs.
+    """Return the timeline of one step: one rank at each place of a pipeline, and of each pipeline that differs.
 
     Of ranks that wait for each other in every layer, the slowest is the one. `stragglers`: rank to how many times
     longer it computes. Raises InputError for a layout that the topology cannot hold, a pipeline schedule that does not
@@ -42,7 +42,7 @@ def simulate_step(
 
 @dataclass
 class _Lane:
-    """One rank that stands for its tensor-parallel group, a straggler if it has one, and for all replicas like it."""
+    """One rank that stands for its tensor-parallel group, a straggler if it has one, in all pipelines like its own."""
 
     rank: int
     slowness: float
@@ -72,10 +72,10 @@ class _Step:
         self._jitter = disturbance.jitter
         self._spans: list[tuple[int, int, str, str, int, str]] = []  # activity, rank, lane, name, bytes, detail
         self._cores = None if program.cores is None else self._builder.resource(program.cores)
-        self._lanes = self._replicas(stragglers)
+        self._lanes = self._pipelines(stragglers)
         self._crosses = {axis: self._prices.crosses(axis) for axis in get_args(Axis)}
         self._fills_gradients: dict[int, Action] = {}  # of each stage, the last of its actions that does
-        self._output: dict[Action, list[int]] = {}  # of each action and replica: what it ended with
+        self._output: dict[Action, list[int]] = {}  # of each action and pipeline: what it ended with
         self._sent: dict[tuple[int, int], int] = {}  # the last message from one rank to another
 
     def timeline(self) -> Timeline:
@@ -96,8 +96,8 @@ class _Step:
         )
         return Timeline(spans=spans, source="simulated")
 
-    def _replicas(self, stragglers: dict[int, float]) -> list[list[_Lane]]:
-        """Return the lanes of each replica that differs from the others, by pipeline rank."""
+    def _pipelines(self, stragglers: dict[int, float]) -> list[list[_Lane]]:
+        """Return the lanes of each pipeline that differs from the others, by pipeline rank."""
         layout = self._layout
         place = coordinates(layout)
         slowness = np.ones(layout.world_size)
@@ -111,8 +111,8 @@ class _Step:
         else:
             kinds, first, members = np.unique(table, axis=0, return_index=True, return_counts=True)
         lanes = []
-        for kind, replica, count in zip(kinds, first, members, strict=True):
-            groups = [np.flatnonzero((place["dp"] == replica) & (place["pp"] == stage)) for stage in range(layout.pp)]
+        for kind, along_dp, count in zip(kinds, first, members, strict=True):
+            groups = [np.flatnonzero((place["dp"] == along_dp) & (place["pp"] == stage)) for stage in range(layout.pp)]
             member = int(slowness[np.array(groups)].max(axis=0).argmax())  # the same of each: pipeline ranks are peers
             ranks = [int(group[member]) for group in groups]
             width = int(count) * layout.tp * layout.cp
@@ -141,7 +141,7 @@ class _Step:
         self._passes(rank, action, works, share, before, name, stage.gradients if last else (), last=last)
 
     def _arrivals(self, grid: PipelineGrid, rank: int, action: Action) -> list[list[int]]:
-        """Return, for each replica, what the action must wait for: its inputs, sent where they come from elsewhere."""
+        """Return, for each pipeline, what the action must wait for: its inputs, sent where they come from elsewhere."""
         found: list[list[int]] = [[] for _ in self._lanes]
         for need in grid.needs(action):
             source = grid.rank_of_stage[need.stage]
@@ -237,14 +237,14 @@ class _Step:
         return end
 
     def _joined(self, rank: int, comm: Comm, after: list[list[int]], detail: str) -> list[int]:
-        """Add a collective: of each replica for itself along tp and cp, of all of them together along axes of replicas.
+        """Add a collective: of each pipeline for itself along tp and cp, of all together along axes that join them.
 
         Collectives of one axis follow each other, as those of one communicator do; what is summed over the copies of a
         sharded model follows what its shards scattered.
         """
         seconds = self._prices.comm_s(comm)
         kind = "between" if self._crosses[comm.axis] else "inside"
-        lanes = [replica[rank] for replica in self._lanes]
+        lanes = [pipeline[rank] for pipeline in self._lanes]
         queue = (comm.axis, comm.collective) if comm.axis == "host" else comm.axis  # each way has one of its own
         parts = [lanes] if comm.axis in JOINT else [[lane] for lane in lanes]
         ends = []

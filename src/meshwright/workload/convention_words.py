@@ -66,6 +66,11 @@ SWITCHES = {  # by value
     "experts_beside": {1: "a token's experts are neighbours"},
     "router_cut": {1: "a router has the rows of its rank alone"},
     "router_messages": {1: "counts of rows travel before the rows"},
+    "ends_sent": {1: "what embedding, output and loss send is priced by itself"},
+    "experts_copied": {
+        0: "under copies all ranks that have an expert share it",
+        1: "each copy of a model has experts of its own",
+    },
     "sums_whole": {1: "gradients add up whole and are scattered once a step"},
     "stops_early": {1: "recomputation ends before a layer's last sum"},
     "host_beside": {1: "gradients go to the host beside each backward"},

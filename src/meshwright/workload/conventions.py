@@ -53,6 +53,10 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     experts_beside: Number = 0  # a token's experts are neighbours, those after the token's before (a benchmark's gate)
     router_cut: Number = 0  # under sequence parallelism a router has its rank's rows alone, and gathers none
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
+    # priced by themselves: what embedding, output and loss send along tp, and sums of gradients that ranks hold parts
+    # of. 0: they are within constants that were fitted to runs, as a router's messages are
+    ends_sent: Number = 0
+    experts_copied: Number = 1  # ZeRO 2, 3: copies of a sharded model have their own experts; 0: all ranks share them
     # ZeRO 2, 3: gradients of a step's micro-batches add up whole on each rank, and are scattered once (FSDP's no_sync)
     sums_whole: Number = 0
     bucket: Number = 0  # parameters whose gradients travel together, where it is said
@@ -118,7 +122,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=MOMENTS_BYTES,
     reshards=1, root_stays=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1,
-    gather_waits=1, lone_experts_stay=1, stops_early=1, host_weight_bytes=SINGLE_BYTES,
+    ends_sent=1, experts_copied=0, gather_waits=1, lone_experts_stay=1, stops_early=1, host_weight_bytes=SINGLE_BYTES,
     held_weight_bytes=SINGLE_BYTES, sums_apart=1,
     shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=3 * SINGLE_BYTES,
     parallel_logit_bytes=4 * SINGLE_BYTES, gathers_kept=1, norm_copies=2, weighted_kept=1, frees_early=1,

@@ -1,6 +1,6 @@
 """StepProgram: what one training step sends, computes and holds, stage by stage, for the engines that time it.
 
-`workload.split` and `workload.held` fill it in; the planner prices it from measured figures or closed formulas,
+`workload.assembly` and `workload.held` fill it in; the planner prices it from measured figures or closed formulas,
 `simulate.step` replays it, `plan --graph` draws it. Sizes and numbers of calls are plain numbers, or arrays for many
 layouts at once.
 """
@@ -154,7 +154,7 @@ class StepProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """One training step: stages 0 .. pp x vpp - 1, as `pipelines.schedule` puts them on ranks."""
 
     layout: Layout
-    micro_batches: int  # of each replica
+    micro_batches: int  # of each rank of dp
     stages: tuple[Stage, ...]
     held: tuple[Held, ...] = ()  # by each rank of the pipeline, where that was asked
     optimizer_s: float = 0.0

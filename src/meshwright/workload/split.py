@@ -25,10 +25,12 @@ import numpy as np
 
 from ..mesh import Axis
 from .conventions import Conventions
-from .elements import LONG_BYTES, SINGLE_BYTES
+from .elements import DOUBLE_BYTES, LONG_BYTES, SINGLE_BYTES
 from .program import Comm, Flag, Number
 
 COUNT_BYTES = LONG_BYTES  # the number of rows for one expert, the number of one expert
+NORM_BYTES = DOUBLE_BYTES  # the sum of squares of a gradient
+LOSS_VALUES = 3  # single ones of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
 
 
 class SplitDegrees(Protocol):
@@ -43,12 +45,20 @@ class SplitDegrees(Protocol):
         """Ranks of context parallelism."""
 
     @property
+    def dp(self) -> Number:
+        """Ranks of data parallelism."""
+
+    @property
     def ep(self) -> Number:
         """Ranks of expert parallelism."""
 
     @property
     def pp(self) -> Number:
         """Ranks of a pipeline."""
+
+    @property
+    def vpp(self) -> Number:
+        """Stages of each rank of a pipeline."""
 
     @property
     def zero(self) -> Number:
@@ -146,6 +156,28 @@ def expert_exchange(s: Sizes, split: SplitDegrees, c: Conventions) -> LayerTraff
         Comm(axis="tp", collective="all_reduce", bytes=SINGLE_BYTES * s.chosen, calls=whole),
     )
     return LayerTraffic(forward, backward, forward)
+
+
+class EndTraffic(NamedTuple):
+    """The traffic of what stands before the layers and behind them."""
+
+    embedding: LayerTraffic
+    output: LayerTraffic  # with its loss
+
+
+def end_exchange(s: Sizes, split: SplitDegrees, c: Conventions, *, rows: Number) -> EndTraffic:
+    """Return what embedding and output send along tp, which cuts the vocabulary; `rows` of a micro-batch on a rank."""
+    whole, cut = 1 * (split.tp > 1) * (split.sp == 0), 1 * (split.tp > 1) * (split.sp > 0)
+    wide = c.residual_bytes
+    summed = Comm(axis="tp", collective="all_reduce", bytes=s.residual * wide, element_bytes=wide, calls=whole)
+    gather, scatter = (
+        msgspec.structs.replace(summed, collective=name, calls=cut) for name in ("all_gather", "reduce_scatter")
+    )
+    values = Comm(axis="tp", collective="all_reduce", bytes=SINGLE_BYTES * rows, calls=LOSS_VALUES * (split.tp > 1))
+    return EndTraffic(
+        embedding=LayerTraffic((summed, scatter), (gather,)),
+        output=LayerTraffic((gather, values), (summed, scatter)),
+    )
 
 
 class Sharding(NamedTuple):
@@ -303,6 +335,53 @@ def _with_packed(c: Conventions, trained: Number, frozen: Number) -> Number:
 def stage_message(residual: Number, split: SplitDegrees, c: Conventions) -> Number:
     """Return the bytes of activations that a rank sends to the next stage for each micro-batch."""
     return part(residual * c.residual_bytes, where((split.sp > 0) | (c.sends_cut > 0), split.tp, 1))
+
+
+def stage_sends(
+    message: Number, split: SplitDegrees, *, first: Number, last: Number, turns: Number
+) -> tuple[Comm, Comm]:
+    """Return what a rank of a pipeline sends on and back in each micro-batch; `message` is the bytes of one.
+
+    1 or 0: whether it has the model's `first` stage, the `last` one, and two neighbours (where stages in a V turn).
+    """
+    many = 1 * (split.pp > 1)
+    on, back = many * (split.vpp - last - turns), many * (split.vpp - first - turns)
+    return (
+        Comm(axis="pp", collective="send_activation", bytes=message, calls=on),
+        Comm(axis="pp", collective="send_gradient", bytes=message, calls=back),
+    )
+
+
+def partial_sums(
+    split: SplitDegrees, c: Conventions, *, tied: Number, of_rows: Number, shards: Number, offload: Number
+) -> tuple[Comm, ...]:
+    """Return the sums after the last backward, of gradients that ranks hold parts of, and the gradient's norm.
+
+    `tied` are a rank's parameters of a matrix that another stage has too, `of_rows` those of norms and routers, which
+    under sequence parallelism see their rank's rows alone; ZeRO leaves each of `shards` ranks a part of both. Gradients
+    in the memory of the host come to the devices for it (`offload` as in `host_traffic`).
+    """
+    found: list[Comm] = []
+    each: tuple[tuple[Axis, Number, Number], ...] = (
+        ("pp", tied * (split.pp > 1), where(split.zero >= 2, shards, 1)),
+        ("tp", of_rows * ((split.tp > 1) & (split.sp > 0)), where(split.zero > 0, shards, 1)),
+    )
+    for axis, parameters, parts in each:
+        there = np.greater(parameters, 0)
+        summed = Comm(
+            axis=axis, collective="all_reduce", bytes=part(c.gradient_bytes * parameters, parts), calls=0,
+            element_bytes=c.gradient_bytes, once=1 * there,
+        )  # fmt: skip
+        fetched, left = (
+            msgspec.structs.replace(summed, axis="host", collective=name, once=there * (1 * (offload == 2)))
+            for name in ("to_device", "to_host")
+        )
+        found += [fetched, summed, left]
+    several = split.tp * split.cp * split.pp * split.ep > 1
+    sent = (split.dp * split.tp * split.cp * split.pp > 1) & (several | (split.zero > 0) | (offload > 0))
+    # libraries take a tree for so small a message
+    norm = Comm(axis="world", collective="all_reduce", bytes=NORM_BYTES, calls=0, once=1 * sent, algorithm="tree")
+    return (*found, norm)
 
 
 def where(condition: Number, yes: Number, no: Number) -> Number:

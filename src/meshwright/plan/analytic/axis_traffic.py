@@ -19,14 +19,14 @@ class Axis:
         """Return the seconds of all calls of gathers, scatters and all-reduces, one after the other."""
         return sum(comm.calls * self.call_s(comm) for comm in comms if not is_never(comm))
 
-    def call_s(self, comm: Comm) -> Number:
-        """Return the seconds of one call; a reduce-scatter takes as long as an all-gather."""
+    def call_s(self, comm: Comm, many: Number = 1.0) -> Number:
+        """Return the seconds of one call of `many` that have its bytes; a reduce-scatter takes as long as a gather."""
         summed = comm.collective == "all_reduce"
         for kind, size_bytes, seconds in self._known:
             if kind == summed and size_bytes is comm.bytes:
                 return seconds
         priced = all_reduce_s if summed else gather_s
-        seconds = priced(self._c, self._over, comm.bytes)
+        seconds = priced(self._c, self._over, comm.bytes / many)
         self._known.append((summed, comm.bytes, seconds))
         return seconds
 

@@ -14,9 +14,10 @@ from ...hardware import load_catalogue
 from ...units import format_rate
 from ...workload.elements import HALF_BYTES, SINGLE_BYTES
 from ...workload.program import Comm
-from ...workload.split import HostTraffic, adds_on_host, expert_traffic, host_master_bytes, host_traffic
+from ...workload.split import adds_on_host, host_master_bytes
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
+from .sent import RankParameters, host_sent, sharers
 
 ONCE_BYTES = float(SINGLE_BYTES + HALF_BYTES)  # an update's gradient read and its weight written for the device
 # a gradient, where FSDP2 adds those of micro-batches up on the host: two read, one written
@@ -103,14 +104,6 @@ class HostFigures(NamedTuple):
         return tuple(told)
 
 
-class RankParameters(NamedTuple):
-    """Parameters of the rank that holds most."""
-
-    held: Number  # all of them
-    experts: Number  # of these, routed experts'
-    staying: Number  # what ZeRO 3 gathers once and keeps until backward
-
-
 @dataclass(frozen=True, slots=True)
 class Hosted:
     """Seconds a step of layouts that offload, and the update of the others."""
@@ -140,7 +133,7 @@ def hosted_s(
     FSDP2 copies the gradients of the first micro-batch beside what follows; those of the others it waits for, since
     the host adds them up.
     """
-    sent = _traffic(c, grid, parameters, shard)
+    sent = host_sent(c, grid, parameters, sharers(c, grid, shard))
     rate = machine.host_rate * LINK_SHARE
     memory = machine.host_memory_rate * MEMORY_SHARE
 
@@ -167,15 +160,3 @@ def hosted_s(
         exposed_s=late + waiting + seconds("leave_once"),
         hidden_s=beside - late,
     )
-
-
-def _traffic(c: Coefficients, grid: Grid, parameters: RankParameters, shard: Number) -> list[HostTraffic]:
-    """Return what crosses of the dense parameters and of the experts."""
-    held, experts, staying = parameters
-    every = grid.dp * grid.cp
-    shards = grid.sharing(np.where(grid.zero >= 2, shard, every))
-    copies = [whole / each for whole, each in zip(grid.sharing(every), shards, strict=True)]
-    dense = host_traffic(
-        held - experts, grid, c, offload=grid.offload, shards=shards[0], copies=copies[0], staying=staying
-    )
-    return [dense, expert_traffic(experts, grid, c, offload=grid.offload, shards=shards[1], copies=copies[1])]

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...workload.elements import HALF_BYTES, SINGLE_BYTES
+from ...workload.program import Comm
 from ...workload.routing import nodes_beside, nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
 from .adapters import adapters_s, unpacking_s
@@ -21,6 +22,7 @@ from .host import LINK_SHARE
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .saved_activations import away_bytes, is_again, is_kept, repeated_share
+from .sent import layer_sizes
 
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
 INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
@@ -70,10 +72,10 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     network = _network(machine, c, model, grid, tokens)
     outer, inner = _element_wise(machine, c, model, grid, tokens)
     share = model.moe_share
-    sizes = _sizes(model, grid, tokens)
+    sizes = layer_sizes(model, grid, tokens)
     comm = _tensor_parallel(c, machine, sizes, grid)
     ring = _context_parallel(c, machine, sizes, grid, attention)
-    routed = _expert_parallel(machine, c, model, sizes, grid) * share
+    routed = [seconds * share for seconds in _expert_parallel(machine, c, model, sizes, grid)]
     moved = outer + inner
     unpacking = unpacking_s(machine, c, model, grid)
     adapted = [seconds + unpacking for seconds in adapters_s(machine, c, model, grid, tokens)]
@@ -85,8 +87,8 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     routing_floor = (c.launch_moe_s + c.launch_expert_s * _expert_kernels(machine, model, grid)) * c.moe_pace
     floor = np.where(share > 0, share * np.maximum(floor, routing_floor) + (1.0 - share) * floor, floor)
     power = np.where((c.host_waits > 0) & (share > 0), 1.0, np.where(grid.tp == 1, 3.0, 2.0))
-    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm[0] - exposed_tp, floor, power)
-    exposed = exposed_tp_backward + ring[1] + routed
+    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed[0], comm[0] - exposed_tp, floor, power)
+    exposed = exposed_tp_backward + ring[1] + routed[1]
     backward = _pass(backward_gpu, exposed, comm[1] - exposed_tp_backward, 2.0 * floor, power)
     full = grid.recompute == 2
     selective = grid.recompute == 1
@@ -102,7 +104,7 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     repeated, routed_alone = sent_again(c, model, grid)
     again = PassSeconds(
         compute_s=np.where(full, whole * forward.compute_s, np.where(selective, part, 0.0)),
-        exposed_s=repeated * (exposed_tp_again + ring[0] + routed) + routed_alone * routed,
+        exposed_s=repeated * (exposed_tp_again + ring[0] + routed[2]) + routed_alone * routed[2],
         hidden_s=repeated * (comm[2] - exposed_tp_again),
     )
     found = LayerTime(forward, backward, again)
@@ -317,18 +319,6 @@ def _element_wise(
     return outer / rate, inner / rate
 
 
-def _sizes(model: ModelQuantities, grid: Grid, tokens: Number) -> Sizes:
-    """Return the elements of what a layer sends."""
-    return Sizes(
-        residual=tokens * model.hidden,
-        keys_values=tokens * grid.cp * 2.0 * model.kv_heads * model.head_dim / grid.tp,
-        routed=tokens * np.maximum(model.experts_per_token, 1.0) * model.hidden * model.stream,
-        chosen=tokens * model.experts_per_token,
-        experts=model.experts,
-        queries=tokens * model.heads * model.head_dim / grid.tp,
-    )
-
-
 def _tensor_parallel(c: Coefficients, machine: Machine, sizes: Sizes, grid: Grid) -> tuple[Number, Number, Number]:
     """Return seconds of the collectives of forward, of backward, and of what recomputation calls again."""
     axis = Axis(c, axis_span(machine, c, grid, "tp"))
@@ -367,14 +357,27 @@ def _context_parallel(
     return ways[0], ways[1]
 
 
-def _expert_parallel(machine: Machine, c: Coefficients, model: ModelQuantities, sizes: Sizes, grid: Grid) -> Number:
-    """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
+def _expert_parallel(
+    machine: Machine, c: Coefficients, model: ModelQuantities, sizes: Sizes, grid: Grid
+) -> list[Number]:
+    """Return seconds of what experts send forwards, backwards and again: rows to them and back, messages of routers."""
     over = expert_span(machine, c, grid)
     sent, once = copies_sent(c, model, over)
-    found = expert_exchange(sizes, grid, c).forward
-    messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
-    seconds = sum(comm.calls * all_to_all_s(machine, c, over, sent * comm.bytes, once=once) for comm in messages)
-    return seconds * c.ep_exposed * c.moe_pace * c.imbalance
+    axis = Axis(c, axis_span(machine, c, grid, "tp"))
+    known: dict[int, Number] = {}  # by the identity of the bytes, which the traffic of all ways has in common
+
+    def rows_s(comm: Comm) -> Number:
+        if id(comm.bytes) not in known:
+            known[id(comm.bytes)] = all_to_all_s(machine, c, over, sent * comm.bytes, once=once)
+        return comm.calls * known[id(comm.bytes)]
+
+    ways = []
+    traffic = expert_exchange(sizes, grid, c)
+    for comms in traffic:
+        rows = sum(rows_s(comm) for comm in comms if comm.axis == "ep" and not is_never(comm))
+        chosen = axis.total_s(comm for comm in comms if comm.axis == "tp")
+        ways.append(rows * c.ep_exposed * c.moe_pace * c.imbalance + chosen)
+    return ways
 
 
 def copies_sent(c: Coefficients, model: ModelQuantities, over: AxisPlacement) -> tuple[Number, Number]:

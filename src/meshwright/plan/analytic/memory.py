@@ -188,7 +188,7 @@ class LayerBytes(NamedTuple):
 def _weights(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number
 ) -> Weights:
-    counts = counts_of(model, grid, load, shard)
+    counts = counts_of(c, model, grid, load, shard)
     held = states_of(machine, c, grid, counts, shard)
     early, single = c.frees_early > 0, grid.dp * grid.cp == 1
     output = model.vocab * model.hidden / grid.tp * load.output
@@ -197,7 +197,7 @@ def _weights(
         table = model.vocab * model.hidden / grid.tp * np.minimum(load.embedding + load.output, 1.0)
         return Weights(None, held, made, c.held_gradient_bytes * c.trained * np.maximum(counts.matrix, table))
     come = gathered(
-        held, counts, grid, layers=load.layers, alone=experts_alone(model, grid, shard),
+        held, counts, grid, layers=load.layers, alone=experts_alone(c, model, grid, shard),
         single=single, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
     )  # fmt: skip
     return Weights(come, None if np.all(early) else held, made)

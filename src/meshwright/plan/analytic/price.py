@@ -54,8 +54,6 @@ NOT_MODELLED = (
 )
 OWN_NOT_MODELLED = (  # of what our engine is known to do
     "norms that a GPU computes in one kernel, which keep half as much: memory",
-    "collectives of the embedding and the loss along tp",
-    "a tied embedding's gradient, summed between the first and the last stage",
 )
 # engines that may capture layers or steps in CUDA graphs, whose buffers stay: docs/training/cuda-graphs.md of
 # Megatron-Bridge; NeMo's guide has a fifth more activations

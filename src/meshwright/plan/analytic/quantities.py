@@ -329,10 +329,15 @@ class Grid:
             return self.ep
         return self.ep * self.expert_tp / self.tp
 
-    def sharing(self, shard: Number) -> tuple[Number, Number]:
-        """Return how many ranks share dense parameters, and routed experts, where at most `shard` ranks do."""
-        ranks = np.minimum(self.dp * self.cp, shard)
-        return ranks, np.maximum(ranks / self.expert_cut, 1.0)
+    def sharing(self, shard: Number, *, copied: Number = 1.0) -> tuple[Number, Number]:
+        """Return how many ranks share dense parameters, and routed experts, where at most `shard` ranks do.
+
+        Unless experts are `copied`, those of expert parallelism are shared by all ranks that have them.
+        """
+        every = self.dp * self.cp
+        ranks = np.minimum(every, shard)
+        among = ranks if np.all(copied) else np.where(np.greater(copied, 0) | (self.ep <= 1), ranks, every)
+        return ranks, np.maximum(among / self.expert_cut, 1.0)
 
     @property
     def expert_tp(self) -> Number:

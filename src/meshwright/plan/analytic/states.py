@@ -21,9 +21,9 @@ def states_of(machine: Machine, c: Coefficients, grid: Grid, counts: Counts, sha
     )  # fmt: skip
 
 
-def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number) -> Counts:
+def counts_of(c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number) -> Counts:
     """Return the parameters of a rank with this load, and what ZeRO leaves of them."""
-    ranks, expert_ranks = grid.sharing(shard)
+    ranks, expert_ranks = grid.sharing(shard, copied=c.experts_copied)
     dense, experts, unit = _parameters(model, grid, load)
     if model.mtp_layers is not None:
         further = further_parameters(model, grid)
@@ -49,9 +49,10 @@ def _stacked(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
     return model.hidden * np.maximum(np.maximum(model.ffn * (load.dense > 0), model.hidden), expert) / grid.tp
 
 
-def experts_alone(model: ModelQuantities, grid: Grid, shard: Number) -> Number:
+def experts_alone(c: Coefficients, model: ModelQuantities, grid: Grid, shard: Number) -> Number:
     """Return the parameters of a layer's experts that no other rank has, so that ZeRO does not cut them."""
-    return np.where((grid.ep > 1) & (grid.sharing(shard)[0] <= grid.expert_cut), expert_parameters(model, grid), 0.0)
+    alone = grid.sharing(shard, copied=c.experts_copied)[1] <= 1.0
+    return np.where((grid.ep > 1) & alone, expert_parameters(model, grid), 0.0)
 
 
 def expert_parameters(model: ModelQuantities, grid: Grid) -> Number:

@@ -1,7 +1,7 @@
 """Time of one training step of every layout of a grid, term by term."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -10,24 +10,34 @@ import numpy as np
 from ...mesh import stride
 from ...workload.elements import HALF_BYTES, SINGLE_BYTES, STATES_BYTES
 from ...workload.held import gradients_are_shares, updated_by_rank
-from ...workload.split import sharding, stage_message
+from ...workload.program import Comm
+from ...workload.split import Sharding, stage_message, stage_sends
+from .axis_traffic import Axis
 from .coefficients import Coefficients
-from .collective import all_reduce_s, gather_s, span
+from .collective import AxisPlacement, all_reduce_s, axis_span, span
 from .distinct import LAYER, SENT, by_facts, once_each
 from .further_tokens import further_s
-from .host import RankParameters, hosted_s
+from .host import LINK_SHARE, hosted_s
 from .layer import LayerTime, layer_s
 from .loads import cut_pace, is_folded, output_cost, rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
+from .sent import (
+    RankParameters,
+    bucket_parameters,
+    buckets,
+    ends_traffic,
+    sharers,
+    sums_sent,
+    weights_sent,
+    whole_parameters,
+)
 from .states import end_parameters, further_parameters, staying_parameters
 
 # a logit: written, read by the cast and its gradient in half precision; cast, softmax and gradient in single precision
 LOSS_BYTES = 3.0 * HALF_BYTES + 3.0 * SINGLE_BYTES
 # a parameter: gradient read, master weight and two moments read and written, weight written
 UPDATE_BYTES = float(SINGLE_BYTES + 2 * STATES_BYTES + HALF_BYTES)
-# of a bucket, as Megatron-LM fills them: a minimum, and an amount for each data-parallel rank
-BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK = 40e6, 1e6
 SENDS = 10.0  # small messages between two GPUs of a node in the time of one small all-reduce
 
 
@@ -68,22 +78,23 @@ def step_s(
 
     `stages` are the layers of the virtual stages in the order of the model, where a job cuts them in its own way.
     """
-    layer = once_each(model, grid, by_facts(LAYER, c), partial(layer_s, machine, c, model, seq_len=seq_len))
-    tokens = grid.mbs * seq_len / grid.cp
-    head = output_s(machine, c, model, grid, seq_len)
+    inside = partial(_inside_s, machine, c, model, seq_len=seq_len)
+    layer, head, ends, send_s = once_each(model, grid, by_facts(LAYER, c), inside)
     most, last = paced_layers(model, grid, stages, output_cost(c, model, grid, seq_len))
     micro = global_batch / (grid.dp * grid.mbs)
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
-    extra = head[0] + head[1]
+    meet = ends_meet(grid)
+    first, behind, outside = _with_ends(most * each, last * each, head[0] + head[1], ends, meet)
     held, experts = with_further(model, grid, most, last)
-    shown, beside = _sends_s(machine, c, model, grid, tokens, most * each)
-    sends = shown + c.micro_s * grid.vpp
+    shown, beside = _sends_s(c, grid, send_s, most * each)
+    host_s = c.micro_s * grid.vpp
+    sends = shown + host_s
     added, added_by_all = _summing_s(machine, c, model, grid, held, micro, shard)
-    longest = np.maximum(most * each, last * each + extra) + sends + added
-    total = model.layers * each + extra + grid.pp * sends + added_by_all
+    longest = np.maximum(first, behind) + sends + added
+    total = model.layers * each + outside + grid.pp * sends + added_by_all
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    own = RankParameters(held, experts, staying_parameters(c, model, grid, embedding=1.0, output=ends_meet(grid)))
+    own = RankParameters(held, experts, staying_parameters(c, model, grid, embedding=1.0, output=meet))
     sent = own._replace(held=held + gathered_again(model, grid, most))
     data = _data_parallel(machine, c, model, grid, sent, layer, most, micro, work, shard)
     update_s = _update_s(machine, c, grid, held, experts, shard)
@@ -96,28 +107,75 @@ def step_s(
     forward = micro * (most * layer.forward.compute_s + head[0] * np.where(grid.pp > 1, 0.0, 1.0))
     again = micro * most * layer.again.compute_s
     comm = micro * most * (layer.forward.exposed_s + layer.backward.exposed_s + layer.again.exposed_s)
+    comm = comm if ends is None else comm + micro * (ends.before_s + meet * ends.behind_s)
     hidden = micro * most * (layer.forward.hidden_s + layer.backward.hidden_s + layer.again.hidden_s)
-    exposed_sends = micro * shown
-    backward = work - forward - comm - exposed_sends - micro * c.micro_s * grid.vpp
-    p = c.pace
+    backward = work - forward - comm - micro * shown - micro * host_s
     return StepSeconds(
         total_s=total_s,
-        forward_s=forward * p,
-        backward_s=backward * p,
-        recompute_s=again * p,
-        tensor_comm_s=comm * p,
-        pipeline_comm_s=exposed_sends * p,
-        data_comm_s=data.exposed_s * p,
-        hidden_comm_s=(hidden + micro * beside + data.hidden_s) * p,
-        bubble_s=bubble * p,
-        optimizer_s=update_s * p,
-        other_s=(c.step_s + micro * c.micro_s * grid.vpp) * p,
+        forward_s=forward * c.pace,
+        backward_s=backward * c.pace,
+        recompute_s=again * c.pace,
+        tensor_comm_s=comm * c.pace,
+        pipeline_comm_s=micro * shown * c.pace,
+        data_comm_s=data.exposed_s * c.pace,
+        hidden_comm_s=(hidden + micro * beside + data.hidden_s) * c.pace,
+        bubble_s=bubble * c.pace,
+        optimizer_s=update_s * c.pace,
+        other_s=(c.step_s + micro * host_s) * c.pace,
     )
+
+
+def _with_ends(
+    first: Number, last: Number, output: Number, ends: "EndSeconds | None", meet: Number
+) -> tuple[Number, Number, Number]:
+    """Return the seconds of the ranks with the embedding and with the output, and of what is outside of the layers.
+
+    `first` and `last` are those of both ranks' layers, `output` those of the output and what follows it.
+    """
+    if ends is None:
+        return first, last + output, output
+    return (
+        first + ends.before_s,
+        last + output + (meet * ends.before_s + ends.behind_s),
+        output + (ends.before_s + ends.behind_s),
+    )
+
+
+class EndSeconds(NamedTuple):
+    """Seconds of what is sent along tp in a micro-batch, before the layers and behind them."""
+
+    before_s: Number
+    behind_s: Number
+
+
+class Inside(NamedTuple):
+    """The seconds of a micro-batch's parts."""
+
+    layer: LayerTime  # the average one
+    head: tuple[Number, Number]  # of what follows the layers: forward, backward
+    ends: EndSeconds | None  # None for a stack whose constants have them
+    send_s: Number  # of a message to another stage
+
+
+def _inside_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Inside:
+    """Return the seconds of parts of a micro-batch that depend neither on ZeRO nor on the schedule."""
+    message = stage_message(grid.mbs * seq_len / grid.cp * model.hidden, grid, c)
+    found = Inside(
+        layer_s(machine, c, model, grid, seq_len),
+        output_s(machine, c, model, grid, seq_len),
+        None,
+        _send_s(machine, c, grid, message),
+    )
+    if not np.any(c.ends_sent):
+        return found
+    axis, ends = Axis(c, axis_span(machine, c, grid, "tp")), ends_traffic(c, model, grid, seq_len)
+    before, behind = (c.ends_sent * sum(axis.total_s(comms) for comms in end) for end in ends)
+    return found._replace(ends=EndSeconds(before, behind))
 
 
 def _update_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, experts: Number, shard: Number) -> Number:
     """Return seconds of the update on the device: of what ZeRO leaves a rank of its parameters."""
-    ranks, expert_ranks = grid.sharing(shard)
+    ranks, expert_ranks = grid.sharing(shard, copied=c.experts_copied)
     updated = updated_by_rank(grid, held=held, own=(held - experts) / ranks + experts / expert_ranks)
     return UPDATE_BYTES * c.optimizer * c.trained * updated / (machine.memory_rate * c.memory)
 
@@ -167,20 +225,20 @@ def head_s(
     return forward * half + loss / 3.0, backward * half + loss * 2.0 / 3.0
 
 
-def _sends_s(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, computing_s: Number
-) -> tuple[Number, Number]:
+def _sends_s(c: Coefficients, grid: Grid, send_s: Number, computing_s: Number) -> tuple[Number, Number]:
     """Return exposed and hidden seconds of a rank's sends between stages in one micro-batch.
 
-    Each virtual stage sends activations on and gradients back. An interleaved schedule hides them beside the
-    `computing_s` of the rank's layers in a micro-batch, and no more than that: a slower link sets the pace.
+    A rank between two others sets the pace; of two ranks, each waits for as many messages as it would send there. An
+    interleaved schedule hides them beside the `computing_s` of the rank's layers in a micro-batch, and no more than
+    that: a slower link sets the pace.
     """
-    sent = 2.0 * grid.vpp * _send_s(machine, c, model, grid, tokens) * (grid.pp > 1)
+    messages = stage_sends(0.0, grid, first=0, last=0, turns=0)  # counted alone
+    sent = sum(comm.calls for comm in messages) * send_s
     hidden = np.minimum(c.sends_hidden * (grid.vpp > 1) * sent, computing_s)
     return sent - hidden, hidden
 
 
-def _send_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number) -> Number:
+def _send_s(machine: Machine, c: Coefficients, grid: Grid, message: Number) -> Number:
     """Return seconds of passing one micro-batch's activations to the next stage; all ranks of a node send at once."""
     step = stride(grid, "pp")
     crosses = step * grid.pp > machine.domain
@@ -193,7 +251,7 @@ def _send_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     abroad = step * grid.pp > machine.slice_ranks  # the slowest send is between two slices, where all ranks send
     rate = np.where(abroad, np.minimum(rate, machine.slice_rate * c.sends / machine.gpus_per_node), rate)
     latency = np.where(crosses, c.network_latency_s, c.small_s / SENDS)
-    return stage_message(tokens * model.hidden, grid, c) / rate + latency
+    return message / rate + latency
 
 
 def summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro: Number, shard: Number) -> Number:
@@ -237,22 +295,24 @@ def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Nu
 def parameters_of_layers(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
     """Return the parameters that a rank of tp has of some layers."""
     own = model.held_share * layers
-    return own * _matrices(model, grid) / grid.tp + own * model.small_parameters
+    return own * _matrices(model, grid) / grid.tp + own * whole_parameters(model)
 
 
 def gathered_again(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
     """Return the parameters that ZeRO-3 gathers for a layer though an earlier one, which holds them, had them too."""
+    if np.all(np.equal(model.held_share, 1.0)):
+        return 0.0
     borrowed = (1.0 - model.held_share) * layers
-    each = _matrices(model, grid) / grid.tp + model.small_parameters
+    each = _matrices(model, grid) / grid.tp + whole_parameters(model)
     return np.where(grid.zero == 3, borrowed * each, 0.0)
 
 
 def _matrices(model: ModelQuantities, grid: Grid) -> Number:
-    """Return the weights of a mean layer, before tp cuts them."""
+    """Return the weights of a mean layer that tp cuts, before it does."""
     network = model.matrices * model.hidden * model.ffn
     expert = model.matrices * model.hidden * model.expert_ffn
     shared = model.matrices * model.hidden * model.shared_ffn
-    routed = expert * model.experts / grid.expert_cut + shared + model.hidden * model.experts
+    routed = expert * model.experts / grid.expert_cut + shared
     return model.attention_weights + model.plain_share * network + model.moe_share * routed
 
 
@@ -303,54 +363,64 @@ def _data_parallel(
     scattered, all beside the computation (Zhao et al. 2023, arXiv 2304.11277). In a pipeline that does not reshard
     (torchtitan's default) both scatter once a step, and ZeRO-3 gathers once: its stages keep what they gathered.
     """
-    ranks = grid.dp * grid.cp
     names = (*SENT, "recompute") if np.any(c.cut_by_cost) else SENT  # which decides where stages are cut
-    sent = once_each(model, grid, names, partial(_sent_s, machine, c), *parameters, shard)
+    names = (*names, "sp", "offload") if np.any(c.ends_sent) else names
+    sent = once_each(model, grid, names, partial(_sent_s, machine, c, model), *parameters, layers, shard)
     plain, exposed_plain = _unsharded(c, model, grid, sent, layer, layers, micro, parameters.held)
-    often = np.where(sent.each, micro * (sent.gather_s + sent.again_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
-    if np.any(c.sums_whole):
-        often = np.where(sent.each, micro * (sent.gather_s + sent.again_s), sent.gather_s)
-        often = often + (sent.scatters[0] * micro + sent.scatters[1]) * sent.scatter_s
-    sharded = often + sent.copies_s
+    sharded = micro * (sent.weights.each_s + sent.gradients.each_s) + sent.weights.once_s + sent.gradients.once_s
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
     exposed_sharded = busy - work
     total = np.where(grid.zero == 3, sharded, plain)
     exposed = np.where(grid.zero == 3, exposed_sharded, exposed_plain)
-    exposed = np.where(ranks > 1, exposed, 0.0)
-    return DataTraffic(exposed, np.where(ranks > 1, np.maximum(total - exposed, 0.0), 0.0))
+    several = grid.dp * grid.cp > 1
+    exposed = np.where(several, exposed, 0.0)
+    return DataTraffic(exposed + sent.sums_s, np.where(several, np.maximum(total - exposed, 0.0), 0.0))
+
+
+class CallSeconds(NamedTuple):
+    """Seconds of some calls: of those in each micro-batch, and of those once a step."""
+
+    each_s: Number
+    once_s: Number
+
+    def __add__(self, other: "CallSeconds") -> "CallSeconds":  # type: ignore[override]
+        return CallSeconds(self.each_s + other.each_s, self.once_s + other.once_s)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """Seconds of one call of what data parallelism and ZeRO send; of one shard, and where nothing is sharded."""
+    """Seconds of what data parallelism and ZeRO send, of weights and of gradients."""
 
-    gather_s: Number
-    again_s: Number  # of ZeRO-3, for the backward
-    scatter_s: Number
-    each: Number  # whether ZeRO-3 does it in each micro-batch
-    copies_s: Number
-    gradients_s: Number  # ZeRO-1 and -2, over all ranks
-    weights_s: Number
-    reduced_s: Number
-    scatters: tuple[Number, Number]  # of ZeRO-2 and -3: in each micro-batch, and once a step
+    weights: CallSeconds
+    gradients: CallSeconds
+    scatters: tuple[Number, Number]  # of gradients, under ZeRO: in each micro-batch, and once a step
+    sums_s: Number  # after the backward, of gradients that ranks hold parts of
 
 
 def _sent_s(
-    machine: Machine, c: Coefficients, grid: Grid, held: Number, experts: Number, staying: Number, shard: Number
-) -> _Sent:
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, held: Number, experts: Number,
+    staying: Number, layers: Number, shard: Number,
+) -> _Sent:  # fmt: skip
     """Return the seconds of each collective: those of dense weights, and beside them those of `experts`.
 
     Expert parallelism leaves fewer copies of an expert, whose ranks are further apart: dp x cp / ep of them.
     """
-    ranks, step = grid.dp * grid.cp, _data_step(grid)
-    group, expert_group = grid.sharing(shard)
-    dense = _shared_s(machine, c, grid, held - experts, ranks, group, step, staying=staying)
-    if not np.any(experts):
-        return dense
-    routed = _shared_s(machine, c, grid, experts, grid.sharing(ranks)[1], expert_group, step * grid.expert_cut)
-    names = ("gather_s", "again_s", "scatter_s", "copies_s", "gradients_s", "weights_s", "reduced_s")
-    beside = {name: np.where(experts > 0, getattr(routed, name), 0.0) for name in names}  # none: not even a latency
-    return replace(dense, **{name: getattr(dense, name) + beside[name] for name in names})
+    among, step = sharers(c, grid, shard), _data_step(grid)
+    dense, routed = weights_sent(c, grid, RankParameters(held, experts, staying), among)
+    placed = partial(_placed_s, machine, c)
+    priced = placed(dense, buckets(c, grid, held - experts, among.group), among.group, among.copies, step)
+    if np.any(experts):
+        group, copies, apart = among.expert_group, among.expert_copies, step * grid.expert_cut
+        beside = placed(routed, buckets(c, grid, experts, group), group, copies, apart)
+        # none: not even a latency
+        added = (CallSeconds(*(np.where(experts > 0, s, 0.0) for s in each)) for each in beside)
+        priced = [own + more for own, more in zip(priced, added, strict=True)]
+    weights, gradients = priced
+    scatters = [
+        np.where(grid.zero >= 2, n, once) for n, once in ((dense.scatter.calls, 0.0), (dense.scatter.once, 1.0))
+    ]
+    sums_s = _sums_s(machine, c, model, grid, layers, shard) if np.any(c.ends_sent) else 0.0
+    return _Sent(weights, gradients, (scatters[0], scatters[1]), sums_s)
 
 
 def _data_step(grid: Grid) -> Number:
@@ -363,37 +433,48 @@ def _data_step(grid: Grid) -> Number:
     return np.where(grid.cp <= 1, dp, np.where(grid.dp <= 1, cp, both))
 
 
-def _shared_s(
-    machine: Machine, c: Coefficients, grid: Grid, held: Number, ranks: Number, group: Number, step: Number,
-    staying: Number = 0.0,
-) -> _Sent:  # fmt: skip
-    """Return the seconds of each collective of parameters that `ranks` ranks share, ZeRO-3 in groups of `group`."""
-    whole = span(machine, c, ranks, step)
-    inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
-    sent = sharding(held, grid, c, shards=group, copies=ranks / group, staying=staying)
-    buckets = np.where(np.greater(c.bucket, 0), np.maximum(held / _bucket_parameters(c, ranks), 1.0), 1.0)
-    gathered = gather_s(c, inner, sent.gather.bytes)
-    gradients = np.where(grid.zero >= 2, sent.scatter.bytes, sent.scatter_once.bytes)
-    return _Sent(
-        gather_s=gathered,
-        again_s=gather_s(c, inner, sent.again.bytes) if np.any(staying) else gathered,
-        scatter_s=gather_s(c, inner, sent.scatter.bytes),
-        each=sent.gather.calls > 0,
-        copies_s=np.where(group < ranks, all_reduce_s(c, outer, sent.copies.bytes), 0.0),
-        gradients_s=buckets * gather_s(c, whole, gradients / buckets),
-        weights_s=buckets * gather_s(c, whole, sent.gather.bytes / buckets),
-        reduced_s=buckets * all_reduce_s(c, whole, sent.reduce.bytes / buckets),
-        scatters=(sent.scatter.calls, sent.scatter.once),
-    )
+def _placed_s(
+    machine: Machine, c: Coefficients, sent: Sharding, many: Number, group: Number, copies: Number, step: Number
+) -> list[CallSeconds]:
+    """Return the seconds of weights and of gradients that `group` ranks share, in `many` messages each.
 
-
-def _bucket_parameters(c: Coefficients, ranks: Number) -> Number:
-    """Return the parameters of a bucket that `ranks` ranks sum: the stack's own, or as Megatron-LM fills it.
-
-    Each bucket starts anew, and a ring's start grows with its ranks; so does Megatron-LM's bucket.
+    Collectives of layers that follow each other are timed as one of all their bytes.
     """
-    usual = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK * ranks)
-    return np.where(np.greater(c.bucket, 0), c.bucket, usual)
+    inner = span(machine, c, group, step)
+    axis = Axis(c, inner)
+    outer = Axis(c, span(machine, c, copies, step * group)) if np.any(sent.copies.once) else axis
+
+    def seconds(*comms: Comm) -> CallSeconds:
+        found = CallSeconds(0.0, 0.0)
+        for comm in comms:
+            if np.any(comm.calls) or np.any(comm.once):
+                over = outer if comm is sent.copies else axis
+                s = many * over.call_s(comm, many)
+                found = found + CallSeconds(comm.calls * s, comm.once * s)
+        return found
+
+    weights = seconds(sent.gather, sent.again, sent.spread)
+    return [weights, seconds(sent.scatter, sent.copies, sent.reduce, sent.scatter_once)]
+
+
+def _sums_s(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, layers: Number, shard: Number
+) -> Number:
+    """Return the seconds of what the rank with most layers and the embedding sums after its backward."""
+    sums = sums_sent(c, model, grid, layers, shard, embedding=1.0, output=ends_meet(grid))
+    apart = stride(grid, "pp") * np.maximum(grid.pp - 1.0, 1.0)  # the first stage and the last one
+    over: dict[str, AxisPlacement] = {
+        "pp": span(machine, c, np.minimum(grid.pp, 2.0), apart),
+        "tp": axis_span(machine, c, grid, "tp"),
+        "world": span(machine, c, grid.tp * grid.cp * grid.dp * grid.pp, 1.0),
+    }
+    found: Number = 0.0
+    for comm in sums:
+        if np.any(comm.once):
+            host = comm.axis == "host"
+            s = comm.bytes / (machine.host_rate * LINK_SHARE) if host else all_reduce_s(c, over[comm.axis], comm.bytes)
+            found = found + comm.once * s
+    return c.ends_sent * found
 
 
 def _unsharded(
@@ -412,15 +493,13 @@ def _unsharded(
     those above: what is longer than that window is exposed, and always the bucket that ends or begins it, that of the
     embedding. What is hidden slows the computation beside it, since both share memory and multiprocessors.
     """
-    gradients, weights = sent.gradients_s, sent.weights_s
     # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own, unless the last one of a pipeline does
-    scatters = np.where(grid.zero == 2, sent.scatters[0] * micro + sent.scatters[1], 1.0)
+    scatters = sent.scatters[0] * micro + sent.scatters[1]
+    first, weights = sent.gradients.each_s * micro + sent.gradients.once_s, sent.weights.once_s
     forward, backward = layers * layer.forward.total_s, layers * (layer.backward.total_s + layer.again.total_s)
     waits = (grid.zero >= 1) & (grid.zero <= c.gather_waits)
-    hidden = np.where(waits, 0.0, weights)  # of the weights, what may travel beside computation
-    first = np.where(grid.zero > 0, scatters * gradients, sent.reduced_s)
-    second = np.where(grid.zero > 0, hidden, 0.0)
-    bucket = _bucket_parameters(c, grid.dp * grid.cp)
+    second = np.where(waits, 0.0, weights)  # of the weights, what may travel beside computation
+    bucket = bucket_parameters(c, grid.dp * grid.cp)
     alone = np.minimum(1.0, np.maximum(bucket, model.vocab * model.hidden / grid.tp) / np.maximum(held, 1.0))
     shown = np.maximum(first - c.dp_hidden * scatters * backward, np.where(c.dp_hidden > 0, alone, 1.0) * first)
     shown = shown + np.maximum(second - c.dp_hidden * forward, np.where(c.dp_hidden > 0, alone, 1.0) * second)

@@ -19,16 +19,26 @@ from ...simulate.nodes import NodesTopology
 from ...simulate.problem import Costs, Disturbance
 from ...simulate.step import simulate_step
 from ...timeline import Timeline
-from ...workload.program import Comm, Number, Pass, Stage, StepProgram, Unit
-from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, stage_message, tensor_exchange
+from ...workload.assembly import NOTHING, Once, Part, StageParts, filled
+from ...workload.program import Comm, Stage, StepProgram
+from ...workload.split import (
+    EndTraffic,
+    LayerTraffic,
+    Sizes,
+    context_exchange,
+    end_exchange,
+    expert_exchange,
+    tensor_exchange,
+)
 from ...workload.stages import rank_of_stages
-from ...workload.weight_traffic import WeightTraffic, called, has_matrix_twice, outside_of_layers
+from ...workload.weight_traffic import called, has_matrix_twice
 from ..analytic.coefficients import Coefficients
 from ..analytic.host import LINK_SHARE
 from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s, sent_again, tensor_hidden
 from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
+from ..analytic.sent import layer_sizes, rows_parameters, tied_parameters
 from ..analytic.states import end_parameters, further_parameters, has_tied_output, staying_parameters
 from ..analytic.step import (
     experts_of_rank,
@@ -92,49 +102,29 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     output = output_cost(c, model, grid, float(setting.seq_len))
     counts = tuple(stages) or cut_layers(model, layout, output) or _layers(int(model.layers), layout)
     prices = price_layouts(setting, grid, stages)
-    sizes = _sizes(setting, layout)
+    tokens = layout.mbs * float(model.rows(float(setting.seq_len))) / layout.cp
+    sizes = Sizes(*(float(np.ravel(size)[0]) for size in layer_sizes(model, grid, tokens)))
     micro, shard = micro_batches(layout, setting.global_batch), layout.dp * layout.cp / layout.replicas
     repeated = tuple(float(np.ravel(share)[0]) for share in sent_again(c, model, grid))
-    ring = context_exchange(sizes, layout, c)
-    sent = (
-        _inside(setting, layout, c, machine, model, sizes, repeated),
-        ring._replace(again=_part(ring.again, repeated[0])),
-    )
-    nothing = LayerTraffic((), ()), LayerTraffic((), ())
-    programs = []
+    traffic = _traffic(setting, layout, c, machine, model, sizes, repeated)
+    ranks, parts = rank_of_stages(layout, micro), []
     for number, layers in enumerate(counts):
-        last = number == len(counts) - 1
-        ends = _ends(model, layout, first=not number, last=last)
-        held, outside, staying, routed, again = (
-            float(np.ravel(each)[0])
-            for each in (
-                parameters_of_layers(model, grid, float(layers)),
-                end_parameters(model, grid, **ends),
-                staying_parameters(c, model, grid, **ends),
-                experts_of_rank(model, grid, float(layers)),
-                gathered_again(model, grid, float(layers)),
-            )
-        )
-        summed = float(np.ravel(summed_s(machine, c, grid, held + outside, micro, shard))[0])
-        held += again
-        if last and model.mtp_layers is not None:
-            dense, experts = (float(np.ravel(more)[0]) for more in further_parameters(model, grid))
-            held, routed = held + dense + experts, routed + experts
-        routed = routed if layout.ep > 1 else 0.0
-        own = _Own(held - routed, routed, outside, staying)
+        first, last = not number, number == len(counts) - 1
+        own = _own(c, model, grid, layers, _ends(model, layout, first=first, last=last), last=last)
+        summed_up = parameters_of_layers(model, grid, float(layers)) + own.outside
+        summed = float(np.ravel(summed_s(machine, c, grid, summed_up, micro, shard))[0])
         beside = [head[0], head[1] + summed] if last else [0.0, summed]
-        of_layer = sent if layers else nothing
-        programs.append(_stage(setting, layout, c, seconds, layers, beside, own, sizes.residual, of_layer))
+        found = _parts(c, seconds, layers, beside, own, traffic, first=first, last=last)
+        mine = [stage for stage, rank in enumerate(ranks) if rank == ranks[number]]
+        once = _once(own, max(layers, 1), layout)
+        if number == mine[0]:
+            tied, of_rows = _partly(model, grid, counts, mine)
+            once = once._replace(is_whole=True, tied=tied, of_rows=of_rows)
+        parts.append(StageParts(found, once))
     host_rate = float(machine.host_rate * LINK_SHARE / c.pace)
-    ranks = rank_of_stages(layout, micro)
-    back_s = _back_bytes(programs, ranks) / host_rate if layout.offload == "optimizer" else 0.0
-    return StepProgram(
-        layout=layout,
-        micro_batches=micro,
-        stages=tuple(programs),
-        optimizer_s=float(prices.optimizer_s[0]) - back_s + float(c.step_s * c.pace),
-        host_bytes_per_s=host_rate,
-    )
+    program = filled(layout, c, micro, parts, sizes.residual, adding=micro, host_bytes_per_s=host_rate)
+    back_s = _back_bytes(program.stages, ranks) / host_rate if layout.offload == "optimizer" else 0.0
+    return replace(program, optimizer_s=float(prices.optimizer_s[0]) - back_s + float(c.step_s * c.pace))
 
 
 class _Own(NamedTuple):
@@ -144,6 +134,28 @@ class _Own(NamedTuple):
     routed: float  # which fewer ranks share
     outside: float  # embedding, last norm and output
     staying: float  # of these, what ZeRO 3 leaves whole from forward to backward
+
+
+def _own(
+    c: Coefficients, model: ModelQuantities, grid: Grid, layers: int, ends: Mapping[str, float], *, last: bool
+) -> _Own:
+    """Return the parameters of a stage as they are gathered."""
+    held, outside, staying, routed, again = (
+        float(np.ravel(each)[0])
+        for each in (
+            parameters_of_layers(model, grid, float(layers)),
+            end_parameters(model, grid, **ends),
+            staying_parameters(c, model, grid, **ends),
+            experts_of_rank(model, grid, float(layers)),
+            gathered_again(model, grid, float(layers)),
+        )
+    )
+    held += again
+    if last and model.mtp_layers is not None:
+        dense, experts = (float(np.ravel(more)[0]) for more in further_parameters(model, grid))
+        held, routed = held + dense + experts, routed + experts
+    routed = routed if grid.ep[0] > 1 else 0.0  # type: ignore[index]
+    return _Own(held - routed, routed, outside, staying)
 
 
 def _ends(model: ModelQuantities, layout: Layout, *, first: bool, last: bool) -> dict[str, float]:
@@ -161,116 +173,107 @@ def _back_bytes(stages: Sequence[Stage], ranks: Sequence[int]) -> int:
     return max(of_rank)
 
 
-def _stage(
-    setting: Setting,
-    layout: Layout,
-    c: Coefficients,
-    seconds: LayerTime,
-    layers: int,
-    head: list[float],
-    own: _Own,
-    residual: Number,
-    sent: tuple[LayerTraffic, LayerTraffic],
-) -> Stage:
-    """Return a stage: the root, where the stack gathers one, and equal layers, which have a part of it each elsewhere.
-
-    `sent` is what a layer sends within tensor and expert parallelism, and round the ring of its context.
-    """
+def _parts(
+    c: Coefficients, seconds: LayerTime, layers: int, head: Sequence[float], own: _Own, traffic: "_Traffic",
+    *, first: bool, last: bool,
+) -> tuple[Part, ...]:  # fmt: skip
+    """Return the parts of a stage: equal layers, which compute what the ends do too, and ends where they send."""
     pace = float(c.pace)
     forward, backward, again = (
         float(np.ravel(part.compute_s)[0]) for part in (seconds.forward, seconds.backward, seconds.again)
     )
-    inside, rings = sent
-    units, micro = max(layers, 1), micro_batches(layout, setting.global_batch)  # one unit for an end that is alone
-    before, behind = outside_of_layers(layout, c, own.outside, own.staying, micro_batches=micro)
-    rooted = own.outside if before or behind else 0.0
-    every = WeightTraffic.of(layout, c, own.dense + own.outside, own.routed)
-    dense = (own.dense + own.outside - rooted) / units
-    of_layer = WeightTraffic.of(layout, c, dense, own.routed / units, micro_batches=micro)
-    weights = _rounded(of_layer.unit())
-    beside = c.keys_ring > 0
-    hidden, blocking = ([called(way) if is_one else () for way in rings] for is_one in (beside, not beside))
-    equal = Unit(
-        forward=Pass(
-            compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
-            layers=units,
-            comms=_whole(blocking[0]) + inside.forward,
-            ahead=_whole(hidden[0]) + weights.forward.ahead,
-        ),
-        backward=Pass(
-            compute_s=(layers * (backward + again) + head[1]) * pace,
-            layers=units,
-            comms=_whole(blocking[2]) + inside.again + _whole(blocking[1]) + inside.backward + weights.backward.comms,
-            ahead=_whole(hidden[2] + hidden[1]) + weights.backward.ahead,
-            behind=weights.backward.behind,
-        ),
+    equal = Part(
+        units=max(layers, 1),  # one for an end that is alone
+        exchange=traffic.inside if layers else NOTHING,
+        beside=traffic.ring if layers else NOTHING,
+        dense=own.dense,
+        routed=own.routed,
+        forward_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
+        backward_s=(layers * (backward + again) + head[1]) * pace,
     )
-    back = () if c.host_overlaps else every.returning  # else within the update's time
-    return Stage(
-        units=(*map(_rounded, before), equal, *map(_rounded, behind)),
-        output_bytes=round(float(stage_message(residual, layout, c))),
-        gradients=_whole(of_layer.bucket) * units,
-        sums=_whole(every.leaving),
-        parameters=_whole(back + every.updated),
-    )
+    parts, outside = [equal], (own.outside, own.staying)
+    if last:
+        parts.append(_end("output", traffic.ends.output, *((0.0, 0.0) if first else outside)))
+    if first:
+        parts.insert(0, _end("embedding", traffic.ends.embedding, *outside))
+    return tuple(parts)
 
 
-def _rounded(unit: Unit) -> Unit:
-    """Return a unit whose collectives have whole numbers of bytes."""
-    passes = (
-        replace(one, comms=_whole(one.comms), ahead=_whole(one.ahead), behind=_whole(one.behind)) for one in unit.both
-    )
-    forward, backward = passes
-    return replace(unit, forward=forward, backward=backward)
+def _end(name: str, exchange: LayerTraffic, dense: float, staying: float) -> Part:
+    """Return the embedding or the output of a stage, as a unit where it sends anything."""
+    return Part(
+        units=1 * any(exchange), name=name, exchange=exchange, is_end=True, dense=dense, staying=staying
+    )  # fmt: skip
 
 
-def _whole(comms: Iterable[Comm]) -> tuple[Comm, ...]:
-    """Return collectives of whole numbers of bytes."""
-    return tuple(replace(comm, bytes=round(float(comm.bytes))) for comm in comms)
+def _once(own: _Own, units: int, layout: Layout) -> Once:
+    """Return what a stage sends once of its weights: a bucket of gradients for each of its layers."""
+    each = (own.dense + own.outside) / units, own.routed / units
+    return Once(buckets=[each] * units if layout.zero < 2 else (), dense=own.dense + own.outside, routed=own.routed)
 
 
-def _inside(
+def _partly(
+    model: ModelQuantities, grid: Grid, counts: Sequence[int], mine: Sequence[int]
+) -> tuple[int, int]:  # fmt: skip
+    """Return the parameters of a rank with the stages `mine` whose gradients other ranks have parts of too.
+
+    Those of a tied matrix, and of norms and routers.
+    """
+    first, last = 0 in mine, len(counts) - 1 in mine
+    tied = tied_parameters(model, grid) * (first != last)
+    rows = rows_parameters(model, float(sum(counts[stage] for stage in mine)), 1.0 * last)
+    return round(float(np.ravel(tied)[0])), round(float(np.ravel(rows)[0]))
+
+
+class _Traffic(NamedTuple):
+    """The traffic of activations."""
+
+    inside: LayerTraffic  # by each layer, which waits for it
+    ring: LayerTraffic  # likewise, beside its computation
+    ends: EndTraffic
+
+
+def _traffic(
     setting: Setting, layout: Layout, c: Coefficients, machine: Machine, model: ModelQuantities, sizes: Sizes,
     repeated: Sequence[float],
-) -> LayerTraffic:  # fmt: skip
-    """Return the exposed collectives of a layer: those of tensor parallelism, those of the experts of its share.
+) -> _Traffic:  # fmt: skip
+    """Return what layers send: of tensor and context parallelism, and of the experts of a layer's share.
 
     `repeated` is the share of them that recomputation calls again, and of the experts' that it does besides.
     """
     experts_in = setting.architecture
-    share = experts_in.moe_layers / experts_in.num_hidden_layers * float(c.ep_exposed) if experts_in.experts else 0.0
-    tensor, experts = (exchange(sizes, layout, c) for exchange in (tensor_exchange, expert_exchange))
+    share = experts_in.moe_layers / experts_in.num_hidden_layers if experts_in.experts else 0.0
+    exchanges = [exchange(sizes, layout, c) for exchange in (tensor_exchange, context_exchange, expert_exchange)]
     over = expert_span(machine, c, Grid.of([layout]))
     sent, once = (float(np.ravel(each)[0]) for each in (copies_sent(c, model, over) if share else (1.0, 1.0)))
-    hidden = float(np.ravel(tensor_hidden(machine, c, Grid.of([layout])))[0])
-    away = {"tp": 1.0, "ep": once}
-    shares = (1.0, 1.0), (1.0, 1.0), (repeated[0], sum(repeated))  # of tp and of ep forwards, backwards, again
-    ways = []
-    for tp, ep, (inside, routed) in zip(tensor, experts if share else LayerTraffic((), ()), shares, strict=True):
-        rows = (comm for comm in ep if comm.axis == "ep")
-        comms = *_part(tp, (1 - hidden) * inside), *_part(rows, share * sent * routed)
-        ways.append(_whole(called(replace(comm, leaving=away[comm.axis]) for comm in comms)))
-    return LayerTraffic(*ways)
+    shown = 1.0 - float(np.ravel(tensor_hidden(machine, c, Grid.of([layout])))[0])
+    inside, rings = [], []
+    for way in range(3):
+        again = way == 2
+        tp, cp, ep = (exchange[way] for exchange in exchanges)
+        of_experts = sum(repeated) if again else 1.0
+        of_layer = repeated[0] if again else 1.0
+        ring = _part(cp, of_layer)
+        rows = [
+            replace(comm, leaving=once, bytes=comm.bytes * sent * float(c.ep_exposed)) if comm.axis == "ep" else comm
+            for comm in ep
+        ]
+        own = (*_part(tp, shown * of_layer), *(() if c.keys_ring > 0 else ring), *_part(rows, share * of_experts))
+        inside.append(called(own))
+        rings.append(called(ring) if c.keys_ring > 0 else ())
+    return _Traffic(LayerTraffic(*inside), LayerTraffic(*rings), _end_traffic(layout, c, sizes, model))
+
+
+def _end_traffic(layout: Layout, c: Coefficients, sizes: Sizes, model: ModelQuantities) -> EndTraffic:
+    if not c.ends_sent:
+        return EndTraffic(NOTHING, NOTHING)
+    found = end_exchange(sizes, layout, c, rows=sizes.residual / float(model.hidden))
+    return EndTraffic(*(LayerTraffic(*map(called, end)) for end in found))
 
 
 def _part(comms: Iterable[Comm], share: float) -> tuple[Comm, ...]:
     """Return a share of what is called: of the bytes of each call."""
     return tuple(replace(comm, bytes=comm.bytes * share) for comm in comms) if share else ()
-
-
-def _sizes(setting: Setting, layout: Layout) -> Sizes:
-    """Return the elements of what a layer sends."""
-    model = setting.architecture
-    tokens = layout.mbs * float(ModelQuantities.of(model).rows(setting.seq_len)) / layout.cp
-    kv_width = model.num_key_value_heads * model.head_dim
-    return Sizes(
-        residual=tokens * model.hidden_size,
-        keys_values=tokens * layout.cp * 2 * kv_width / layout.tp,
-        routed=tokens * model.experts_per_token * model.hidden_size,
-        chosen=tokens * model.experts_per_token,
-        experts=model.experts,
-        queries=tokens * model.num_attention_heads * model.head_dim / layout.tp,
-    )
 
 
 def _layers(layers: int, layout: Layout) -> tuple[int, ...]:

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from meshwright.layout import Layout
 from meshwright.plan.analytic.coefficients import book, coefficients
-from meshwright.plan.analytic.layer import _expert_parallel, _sizes
+from meshwright.plan.analytic.layer import _expert_parallel
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.quantities import Grid, ModelQuantities
+from meshwright.plan.analytic.sent import layer_sizes
 from meshwright.plan.search.simulated import effective_cluster, step_program
 from meshwright.simulate.axes import AxisPrices
 from meshwright.simulate.nodes import NodesTopology
@@ -25,8 +26,8 @@ def seconds(layout, *, once, gpus=64, of=MIXTURE, beside=0.0):
     given = setting(of, "dgx-h100", gpus, stack="bridge")
     model, grid = ModelQuantities.of(given.architecture), Grid.of([layout])
     c = replace(coefficients_of(given), routed_once=once, experts_beside=beside)
-    sizes = _sizes(model, grid, grid.mbs * 65_536.0)  # latency hardly counts
-    return float(_expert_parallel(machine_of(given), c, model, sizes, grid)[0])
+    sizes = layer_sizes(model, grid, grid.mbs * 65_536.0)  # latency hardly counts
+    return float(_expert_parallel(machine_of(given), c, model, sizes, grid)[0][0])
 
 
 def drawn_on(places, top=8):
