@@ -105,8 +105,11 @@ class SharedLine:
     def __init__(self, group: LocalGroup, peer: int) -> None:
         self._group = group
         self._peer = peer
-        self._out = group.memory.mail_index(group.rank, peer)
-        self._in = group.memory.mail_index(peer, group.rank)
+        memory = group.memory
+        self._out, self._in = memory.mail_index(group.rank, peer), memory.mail_index(peer, group.rank)
+        self._slots_out = [memory.mail_at(group.rank, peer, turn) for turn in range(MAIL_SLOTS)]
+        self._slots_in = [memory.mail_at(peer, group.rank, turn) for turn in range(MAIL_SLOTS)]
+        self._room = memory.mail_bytes
 
     @property
     def ended(self) -> bool:
@@ -116,11 +119,11 @@ class SharedLine:
 
     def write(self, message: LineMessage) -> bool:
         """Fill the next free slot."""
-        group, memory = self._group, self._group.memory
+        group = self._group
         written = group.counters[self._out]
         if written - group.counters[self._out + LINE] >= MAIL_SLOTS:
             return False
-        offset, room = memory.mail_at(group.rank, self._peer, written % MAIL_SLOTS), memory.mail_bytes
+        offset, room = self._slots_out[written % MAIL_SLOTS], self._room
         if message.done_bytes is None:
             HEAD.pack_into(group.buffer, offset, message.tag, message.size_bytes, message.dtype_number)
             offset, room, message.done_bytes = offset + HEAD_BYTES, room - HEAD_BYTES, 0
@@ -134,11 +137,11 @@ class SharedLine:
 
     def read(self, arrival: Arriving | None, admit: Admit) -> tuple[Arriving | None, bool]:
         """Empty the next filled slot."""
-        group, memory = self._group, self._group.memory
+        group = self._group
         read = group.counters[self._in + LINE]
         if group.counters[self._in] == read:
             return arrival, False
-        offset, room = memory.mail_at(self._peer, group.rank, read % MAIL_SLOTS), memory.mail_bytes
+        offset, room = self._slots_in[read % MAIL_SLOTS], self._room
         if arrival is None:
             arrival = admit(*HEAD.unpack_from(group.buffer, offset))
             offset, room = offset + HEAD_BYTES, room - HEAD_BYTES
