@@ -2,7 +2,7 @@
 
 - inputs: `quantities` (arrays of model, machine and layouts), `coefficients` (the constants), `recipes` (scales of
   fp8), `conditions`, `distinct`
-- traffic: `sent` (what a rank sends, of many layouts), `calls` (the list of one layout)
+- traffic: `sent` (what a rank sends, of many layouts), `rank_parameters` (of what), `calls` (the list of one layout)
 - time: `price` -> `step` -> `layer` -> `products`, `attention`, `adapters`, `axis_traffic` -> `collective` ->
   `torus`; `further_tokens`, `host`, `optimizers`, `loads` (what each rank of a pipeline has)
 - memory: `memory` of `states` and `saved_activations`, `by_stage`; `fits` (beside the card),

@@ -28,9 +28,9 @@ from .coefficients import Coefficients
 from .layer import copies_sent, expert_span, sent_again
 from .price import Setting, coefficients_of, machine_of
 from .quantities import Grid, Machine, ModelQuantities
+from .rank_parameters import experts_of_rank, gathered_again, parameters_of_layers
 from .sent import RankParameters, buckets, ends_traffic, host_sent, layer_sizes, sharers, sums_sent, weights_sent
 from .states import end_parameters, staying_parameters
-from .step import experts_of_rank, gathered_again, parameters_of_layers
 
 Call = tuple[Axis, str, int]  # axis, collective, bytes
 

@@ -38,15 +38,10 @@ from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s, sent_
 from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
+from ..analytic.rank_parameters import experts_of_rank, gathered_again, parameters_of_layers
 from ..analytic.sent import layer_sizes, rows_parameters, tied_parameters
 from ..analytic.states import end_parameters, further_parameters, has_tied_output, staying_parameters
-from ..analytic.step import (
-    experts_of_rank,
-    gathered_again,
-    output_s,
-    parameters_of_layers,
-    summed_s,
-)
+from ..analytic.step import output_s, summed_s
 
 
 def simulate_plan(

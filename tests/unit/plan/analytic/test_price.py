@@ -21,15 +21,9 @@ from meshwright.plan.analytic.loads import RankLoad, in_flight
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.products import product_s
 from meshwright.plan.analytic.quantities import ModelQuantities
+from meshwright.plan.analytic.rank_parameters import parameters_of_layers, parameters_of_rank
 from meshwright.plan.analytic.states import counts_of, staying_parameters
-from meshwright.plan.analytic.step import (
-    _data_step,
-    _send_s,
-    parameters_of_layers,
-    parameters_of_rank,
-    step_s,
-    summed_s,
-)
+from meshwright.plan.analytic.step import _data_step, _send_s, step_s, summed_s
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import OWN, Conventions
 from meshwright.workload.models import load_model
