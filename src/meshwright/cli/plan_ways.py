@@ -57,6 +57,7 @@ _BESIDE_A_JOB = {
     "--compare": "--job is priced on one --cluster after another",
     "--scaling": f"{_ITS_SIZES} draw the curve",
     "--modes": f"{_ITS_SIZES} set them side by side",
+    "--lora-rank": "the engine's own word behind the files says it, such as lora_r=16",
 }
 
 
@@ -88,9 +89,10 @@ def refusal_of_way(way: str, name: str, flag: str) -> str:
     """Return why a way does not take an option, with the ways that do."""
     if way == LOCAL:
         return f"{LOCAL} is measured, not looked up: {flag} does not go with it"
+    near = _BESIDE_A_JOB.get(flag, "") if way in {"--job", JOB_TARGET} else ""
+    more = f" ({near})" if near else ""
     if flag in READ:
-        near = _BESIDE_A_JOB.get(flag, "") if way in {"--job", JOB_TARGET} else ""
-        return f"{flag}: not with {way}: give one of the two" + (f" ({near})" if near else "")
+        return f"{flag}: not with {way}: give one of the two{more}"
     *others, last = [other for other in READ if name in READ[other] and other != JOB_TARGET]
     ways = f"{', '.join(others)} or {last}" if others else last
-    return f"{flag}: needs {ways}" if way == SEARCH else f"{flag}: not with {way}; it goes with {ways}"
+    return f"{flag}: needs {ways}" if way == SEARCH else f"{flag}: not with {way}; it goes with {ways}{more}"

@@ -175,7 +175,8 @@ def _memory(outcome: RowOutcome) -> str:
     measured = "" if held is None else f", measured {format_bytes(held)}"
     measured += f" ({outcome.memory_perhaps})" if outcome.memory_perhaps else ""
     of = f" of {format_bytes(outcome.memory_bytes_per_gpu)}" if outcome.memory_bytes_per_gpu else ""
-    return f"; memory {format_bytes(outcome.peak_memory_bytes_per_gpu)}{measured}{of}: {outcome.fits}"
+    odd = ", though it ran out: it held more than its row says" if outcome.ran_out and outcome.fits == "fits" else ""
+    return f"; memory {format_bytes(outcome.peak_memory_bytes_per_gpu)}{measured}{of}: {outcome.fits}{odd}"
 
 
 def _steps_within(outcome: RowOutcome) -> str:

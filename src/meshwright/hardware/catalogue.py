@@ -149,7 +149,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def _accelerator_called(self, plain: str) -> str:
         """Return the accelerator that a plain text names, also as its cloud's slices are called; "" if none is."""
         for key, accelerator in self.accelerators.items():
-            if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
+            names = [key, accelerator.title, *accelerator.aliases]
+            if any(_without_vendor(plain) == _without_vendor(_plain(name)) for name in names):
                 return key
         sliced = (node for node in self.nodes.values() if plain in map(_plain, node.slice_names))
         return next((node.accelerator for node in sliced), "")
@@ -436,6 +437,10 @@ def _same(plain: str, known: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)  # each name that is looked for is held against every name there is
+def _without_vendor(plain: str) -> str:
+    return re.sub(r"^(nvidia|amd|intel)(?=.)", "", plain)
+
+
 def _plain(name: str) -> str:
     plain = "".join(c for c in name.lower() if c.isalnum())
     return re.sub(r"(?<=\d)gb$", "g", plain)  # a size of memory: 80GB is 80G

@@ -580,7 +580,7 @@ def test_the_duplex_figure_is_called_out(capsys):
         ([*HERE, "--global-batch", "8", "--not", "pp>1"], "--not does not go with it"),
         ([*HERE, "--global-batch", "8", "--calibrate", "runs.csv"], "--calibrate does not go with it"),
         ([*HERE, "--global-batch", "8", "--fabric", "other"], "measured, not looked up: --fabric does not go with it"),
-        (["plan", "--job", "run.sh", "--cluster", "dgx-h100", "--lora-rank", "8"], "--lora-rank: not with --job"),
+        (["plan", "--job", "run.sh", "--cluster", "dgx-h100", "--lora-rank", "8"], "such as lora_r=16"),
         ([*SMALL, "--mtp-layers", "1", "--lora-rank", "8"], "--mtp-layers and --lora-rank: expected one of them"),
         ([*SMALL, "--mtp-layers", "1", "--stack", "meshwright"], "trains no modules that predict further tokens"),
         ([*PARAMS, "--mtp-layers", "1"], "--mtp-layers: needs --model"),

@@ -43,6 +43,12 @@ def test_sources_that_disagree_are_both_kept(catalogue):
     assert [other.number for other in memory.others] == [140e9]
 
 
+def test_an_accelerator_is_found_by_its_title_with_and_without_its_vendor(catalogue):
+    for key, accelerator in catalogue.accelerators.items():
+        assert catalogue.accelerator_key(accelerator.title) == key
+        assert catalogue.accelerator_key(f"NVIDIA {accelerator.title}") == key
+
+
 @pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "a100-80g", "A100"])
 def test_an_accelerator_is_found_by_key_and_by_the_name_that_a_driver_reports(catalogue, name):
     assert catalogue.accelerator_key(name) == "a100-80g"

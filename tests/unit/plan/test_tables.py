@@ -311,6 +311,17 @@ def test_a_node_by_its_clouds_name_is_its_accelerator_whatever_letters_it_has(na
     assert accelerator_of(load_catalogue(), name) == key
 
 
+@pytest.mark.parametrize(
+    ("gpu", "gigabit"), [("p4d.24xlarge", 400), ("p5.48xlarge", 3200), ("DGX-A100-80G", 1600), ("A100-80GB", 1600)]
+)
+def test_a_row_that_names_its_node_has_the_network_of_that_node(tmp_path, gpu, gigabit):
+    row = DENSE | {"gpu": gpu, "inter_node_Gbps_per_node": "", "gpus_per_node": "", "step_time_s": ""}
+    (found,) = read(tmp_path, row)
+
+    assert found.run.node_bytes_per_s == gigabit * 1e9 / 8
+    assert f"inter-node rate {gigabit} Gb/s a node" in found.run.assumed
+
+
 @pytest.mark.parametrize(("family", "refused"), [("", False), ("torchtitan", True), ("megatron", False)])
 def test_a_run_of_an_unknown_stack_may_have_had_more_ranks_than_key_value_heads(tmp_path, family, refused):
     row = DENSE | {"id": "wide", "family": family, "year": "2025", "tp": "16", "dp": "4", "step_time_s": ""}

@@ -121,6 +121,41 @@ def test_cores_that_a_table_counts_as_gpus_have_their_share_of_a_chip(tmp_path):
     assert "a GPU is a chip of 2 cores (gpus_per_node says that cores are counted: 32)" in chips.assumed
 
 
+def test_degrees_that_make_the_cores_of_the_nodes_count_cores(tmp_path):
+    row = RUN | {"gpu": "trn1", "num_gpus": "", "nodes": "2", "tp": "8", "dp": "8", "seq_len": "2048"}
+    (silent, said) = outcomes(tmp_path, row, row | {"gpus_per_node": "32"})
+
+    assert "64 cores, 2 of each chip: 2 nodes have 32 chips (gpus_per_node)" in silent.assumed
+    assert silent.step_time_s == said.step_time_s
+
+
+def test_ranks_that_nodes_have_neither_as_chips_nor_as_cores_are_refused(tmp_path):
+    row = RUN | {"gpu": "trn1", "num_gpus": "", "nodes": "2", "tp": "8", "dp": "16", "seq_len": "2048"}
+    (refused,) = outcomes(tmp_path, row)
+
+    assert "2 of 16 chips of 2 cores have 32 chips and 64 cores, but the row counts 128" in refused.reason
+
+
+def test_the_band_of_a_stack_that_nothing_names_holds_plain_layers_too(tmp_path):
+    row = RUN | {"family": "", "year": "2025", "num_gpus": "1", "tp": "1", "pp": "1", "dp": "1", "recompute": "full"}
+    row |= {"global_batch_sequences": "2", "micro_batch": "2", "seq_len": "2048", "zero_stage_fsdp": "0"}
+    silent, named, plain = outcomes(tmp_path, row, row | {"family": "since-2024"}, row | {"family": "accelerate"})
+
+    assert any("nothing names it" in text and "(family accelerate)" in text for text in silent.doubts)
+    assert silent.step_time_s == named.step_time_s < plain.step_time_s
+    assert silent.step_time_s / (1 - silent.error_band) >= plain.step_time_s
+    assert silent.error_band > named.error_band
+
+
+def test_a_run_that_ran_out_though_it_should_fit_is_said_to_have_held_more(tmp_path):
+    row = RUN | {"step_time_s": "OOM", "recompute": "full", "zero_stage_fsdp": "3", "num_gpus": "16"}
+    path = tmp_path / "runs.csv"
+    path.write_text(table(row))
+    told = CliRunner().invoke(cli.group, ["validate", str(path)])
+
+    assert "fits, though it ran out: it held more than its row says" in " ".join(told.output.split())
+
+
 def test_a_step_of_cores_is_held_against_the_peak_of_cores(tmp_path):
     row = RUN | {"gpu": "trn1", "num_gpus": "32", "gpus_per_node": "32", "tp": "8", "dp": "4", "recompute": "none"}
     (asked,) = outcomes(tmp_path, row | {"step_time_s": ""})

@@ -14,7 +14,9 @@ from ..analytic.dispatch import WAITS, doubt_of, is_unsaid
 from ..analytic.factors import FACTORS
 from ..analytic.fitted_range import origin
 from ..analytic.quantities import Array
+from ..analytic.unnamed_stack import PLAIN, doubt_of_stack, may_be_plain
 from ..tables.batch import Batch, batch_of, step_of
+from ..tables.cells import is_empty
 from ..tables.runs import Run, band_of, network_of_gpu, run_host_doubts
 from ..tables.settled import unsaid_doubts
 from .calibrate import NOISE, inputs_digest, sensitivity_of
@@ -55,6 +57,8 @@ class OwnCalibration:
         waiting = _dispatch_doubts(runs, batch, known, applied)
         told = [(*some, *more) for some, (more, _) in zip(doubts, waiting, strict=True)]
         whole = [widened(float(b), d) + w for b, d, (_, w) in zip(bands, doubts, waiting, strict=True)]
+        for place, (more, band) in _stack_doubts(runs, batch, known, applied, whole).items():
+            told[place], whole[place] = (*told[place], *more), band
         return cls(factors, whole, told, origins)
 
 
@@ -105,6 +109,27 @@ def _dispatch_doubts(
     for place, own, waiting in zip(open_ones, own_s, waiting_s, strict=True):
         found[place] = doubt_of(float(own), float(waiting))
     return found
+
+
+def _stack_doubts(
+    runs: Sequence[Run], batch: Batch, known: Book, applied: Sequence[Sequence[str]], bands: Sequence[float]
+) -> dict[int, tuple[tuple[str, ...], float]]:
+    """Return by place, for runs of a stack that nothing names, a doubt about it and a band that holds plain layers."""
+    unnamed = [
+        place
+        for place, run in enumerate(runs)
+        if is_empty(run.family) and not applied[place] and may_be_plain(run.stack, run.layout, run.precision)
+    ]
+    if not unnamed:
+        return {}
+    plain = [msgspec.structs.replace(runs[place], stack=PLAIN) for place in unnamed]
+    own_s = np.asarray(step_of(batch, known.values).total_s)[unnamed]
+    plain_s = np.asarray(step_of(batch_of(plain, load_catalogue(), known), known.values).total_s)
+    theirs = [widened(band_of(run, known), _doubts(run, known, None, ())) for run in plain]
+    return {
+        place: doubt_of_stack(float(own), bands[place], float(other), band, said_by=f"family {PLAIN}")
+        for place, own, other, band in zip(unnamed, own_s, plain_s, theirs, strict=True)
+    }
 
 
 def _bands(

@@ -120,9 +120,26 @@ def with_gpus_of_nodes(cells: Mapping[str, str], catalogue: Catalogue, assumed: 
         raise InputError(f"nodes: {nodes}{of_each}, but there are {gpus} GPUs")
     if is_empty(each) and nodes > 1 and gpus == _gpus_of_node(cells, catalogue):
         raise InputError(f"nodes: {nodes} with num_gpus {gpus}, of each or in all? gpus_per_node says it")
-    if catalogue.accelerators[_key(cells, catalogue)].cores:  # gpus_per_node would say whether cores are counted
-        return found
+    if cores := catalogue.accelerators[_key(cells, catalogue)].cores:
+        return found | _cores_of_nodes(nodes, gpus, round(cores.number), cells, catalogue, assumed)
     return found | {"gpus_per_node": str(gpus // nodes)}
+
+
+def _cores_of_nodes(
+    nodes: int, count: int, cores: int, cells: Mapping[str, str], catalogue: Catalogue, assumed: list[str]
+) -> dict[str, str]:
+    """Return the column that says that a row counts the cores of its chips, where its nodes have fewer chips.
+
+    InputError where the count is neither that of the chips nor of the cores. Without the column chips are counted.
+    """
+    chips = _gpus_of_node(cells, catalogue)
+    if not is_empty(cells.get("gpus_per_node", "")) or count <= nodes * chips:
+        return {}
+    if count != nodes * chips * cores:
+        has = f"{nodes * chips} chips and {nodes * chips * cores} cores"
+        raise InputError(f"nodes: {nodes} of {chips} chips of {cores} cores have {has}, but the row counts {count}")
+    assumed.append(f"{count} cores, {cores} of each chip: {nodes} nodes have {nodes * chips} chips (gpus_per_node)")
+    return {"gpus_per_node": str(chips * cores)}
 
 
 def with_gpus_of_degrees(cells: Mapping[str, str], assumed: list[str]) -> dict[str, str]:
@@ -143,7 +160,7 @@ def _product(cells: Mapping[str, str]) -> int:
 
 def _gpus_of_node(cells: Mapping[str, str], catalogue: Catalogue) -> int:
     """Return the GPUs of the catalogue's node with this accelerator, or of the node that a row names."""
-    _, node = node_of(catalogue, _key(cells, catalogue))
+    _, node = node_of(catalogue, _key(cells, catalogue), text_of(cells, "gpu"))
     return round(node.gpus.number) if node else 8
 
 

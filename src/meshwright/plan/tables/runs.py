@@ -354,7 +354,7 @@ def _run(
     cells = _with_unstated(cells, known, beside, assumed)
     accelerator = catalogue.accelerators[key]
     gpus = count_of(cells, "num_gpus")
-    node_name, node = node_of(catalogue, key)
+    node_name, node = node_of(catalogue, key, text_of(cells, "gpu"))
     per_node = node_size(cells, node, gpus, assumed)
     cores = cores_of(accelerator, node, per_node, assumed)
     further = count_of(cells, "mtp_layers", 0, least=0)
