@@ -201,6 +201,7 @@ LARGE = frozenset({  # types whose tokens have numbers beyond a small vocabulary
 })  # fmt: skip
 KEPT = frozenset({"model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path"})
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+LAYERS_OF_BOTH = ("encoder_layers", "decoder_layers")  # of a text model with an encoder of its own
 
 
 def base(kind: str) -> dict[str, Any]:
@@ -232,7 +233,7 @@ def _pair(kind: str) -> dict[str, Any]:
         for key, value in parts["text_config"].items()
         if key not in absent and not (isinstance(value, list) and len(value) == each)
     }
-    text |= {"num_hidden_layers": 4}
+    text |= {"num_hidden_layers": 4} | dict.fromkeys(text.keys() & LAYERS_OF_BOTH, 4)
     text |= FILLED.get(str(text.get("model_type")), {})
     encoders = {
         part: {key: value for key, value in parts[part].items() if value is not None} | FILLED.get(f"{kind}/{part}", {})
