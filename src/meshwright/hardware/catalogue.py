@@ -148,9 +148,10 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def _accelerator_called(self, plain: str) -> str:
         """Return the accelerator that a plain text names, also as its cloud's slices are called; "" if none is."""
+        bare = _without_vendor(plain)
         for key, accelerator in self.accelerators.items():
-            names = [key, accelerator.title, *accelerator.aliases]
-            if any(_without_vendor(plain) == _without_vendor(_plain(name)) for name in names):
+            names = (key, accelerator.title, *accelerator.aliases)
+            if any(_without_vendor(_plain(name)) == bare for name in names):
                 return key
         sliced = (node for node in self.nodes.values() if plain in map(_plain, node.slice_names))
         return next((node.accelerator for node in sliced), "")

@@ -333,7 +333,8 @@ class CallSeconds(NamedTuple):
     each_s: Number
     once_s: Number
 
-    def __add__(self, other: "CallSeconds") -> "CallSeconds":  # type: ignore[override]
+    def plus(self, other: "CallSeconds") -> "CallSeconds":
+        """Return both together."""
         return CallSeconds(self.each_s + other.each_s, self.once_s + other.once_s)
 
 
@@ -364,13 +365,11 @@ def _sent_s(
         beside = placed(routed, buckets(c, grid, experts, group), group, copies, apart)
         # none: not even a latency
         added = (CallSeconds(*(np.where(experts > 0, s, 0.0) for s in each)) for each in beside)
-        priced = [own + more for own, more in zip(priced, added, strict=True)]
+        priced = [own.plus(more) for own, more in zip(priced, added, strict=True)]
     weights, gradients = priced
-    scatters = [
-        np.where(grid.zero >= 2, n, once) for n, once in ((dense.scatter.calls, 0.0), (dense.scatter.once, 1.0))
-    ]
+    scatters = np.where(grid.zero >= 2, dense.scatter.calls, 0.0), np.where(grid.zero >= 2, dense.scatter.once, 1.0)
     sums_s = _sums_s(machine, c, model, grid, layers, shard) if np.any(c.ends_sent) else 0.0
-    return _Sent(weights, gradients, (scatters[0], scatters[1]), sums_s)
+    return _Sent(weights, gradients, scatters, sums_s)
 
 
 def _data_step(grid: Grid) -> Number:
@@ -400,7 +399,7 @@ def _placed_s(
             if np.any(comm.calls) or np.any(comm.once):
                 over = outer if comm is sent.copies else axis
                 s = many * over.call_s(comm, many)
-                found = found + CallSeconds(comm.calls * s, comm.once * s)
+                found = found.plus(CallSeconds(comm.calls * s, comm.once * s))
         return found
 
     weights = seconds(sent.gather, sent.again, sent.spread)

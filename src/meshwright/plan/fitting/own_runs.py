@@ -104,10 +104,8 @@ def _dispatch_doubts(
     if not open_ones:
         return found
     waits = [msgspec.structs.replace(runs[place], traits=(*runs[place].traits, WAITS)) for place in open_ones]
-    own_s = np.asarray(step_of(batch, known.values).total_s)[open_ones]
-    waiting_s = np.asarray(step_of(batch_of(waits, load_catalogue(), known), known.values).total_s)
-    for place, own, waiting in zip(open_ones, own_s, waiting_s, strict=True):
-        found[place] = doubt_of(float(own), float(waiting))
+    for place, own, waiting in _steps_beside(open_ones, waits, batch, known):
+        found[place] = doubt_of(own, waiting)
     return found
 
 
@@ -123,13 +121,20 @@ def _stack_doubts(
     if not unnamed:
         return {}
     plain = [msgspec.structs.replace(runs[place], stack=PLAIN) for place in unnamed]
-    own_s = np.asarray(step_of(batch, known.values).total_s)[unnamed]
-    plain_s = np.asarray(step_of(batch_of(plain, load_catalogue(), known), known.values).total_s)
     theirs = [widened(band_of(run, known), _doubts(run, known, None, ())) for run in plain]
     return {
-        place: doubt_of_stack(float(own), bands[place], float(other), band, said_by=f"family {PLAIN}")
-        for place, own, other, band in zip(unnamed, own_s, plain_s, theirs, strict=True)
+        place: doubt_of_stack(own, bands[place], other, band, said_by=f"family {PLAIN}")
+        for (place, own, other), band in zip(_steps_beside(unnamed, plain, batch, known), theirs, strict=True)
     }
+
+
+def _steps_beside(
+    places: Sequence[int], others: Sequence[Run], batch: Batch, known: Book
+) -> list[tuple[int, float, float]]:
+    """Return some places of a batch, the seconds of a step there, and those of the run that might be there instead."""
+    own_s = np.asarray(step_of(batch, known.values).total_s)[list(places)]
+    other_s = np.asarray(step_of(batch_of(others, load_catalogue(), known), known.values).total_s)
+    return list(zip(places, own_s.tolist(), other_s.tolist(), strict=True))
 
 
 def _bands(

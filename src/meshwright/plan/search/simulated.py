@@ -149,7 +149,7 @@ def _own(
     if last and model.mtp_layers is not None:
         dense, experts = (float(np.ravel(more)[0]) for more in further_parameters(model, grid))
         held, routed = held + dense + experts, routed + experts
-    routed = routed if grid.ep[0] > 1 else 0.0  # type: ignore[index]
+    routed = routed if np.all(grid.ep > 1) else 0.0  # of one layout
     return _Own(held - routed, routed, outside, staying)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...errors import InputError
 from ...hardware import Catalogue
 from .cells import count_of, is_empty, text_of
-from .row_machine import accelerator_of, node_of
+from .row_machine import accelerator_of, means_accelerator, node_named, node_of
 
 DEGREES = ("tp", "pp", "cp", "dp")
 _TIMES = r"\s*[x×*]\s*"
@@ -33,7 +33,7 @@ class CountedCell(NamedTuple):
 
 def counted_cell(text: str, catalogue: Catalogue) -> CountedCell | None:
     """Return an accelerator with its number as one cell has both; None where it says no number."""
-    if _is_accelerator(text, catalogue):
+    if means_accelerator(text, catalogue):
         return None
     if alone := catalogue.slice_of(text):
         return CountedCell(catalogue.nodes[alone[0]].accelerator, int(alone[1]), slices=1)
@@ -44,7 +44,7 @@ def counted_cell(text: str, catalogue: Catalogue) -> CountedCell | None:
         name, count, nodes = said["name"], int(said["count"]), int(said.groupdict().get("nodes") or 0)
         if sliced := catalogue.slice_of(name):
             return CountedCell(catalogue.nodes[sliced[0]].accelerator, count * int(sliced[1]), slices=count)
-        if _is_node(name, catalogue):
+        if node_named(name, catalogue):
             return CountedCell(name, nodes=count * (nodes or 1))
         with contextlib.suppress(InputError):
             accelerator_of(catalogue, name)
@@ -79,22 +79,6 @@ def with_gpus_of_cell(cells: Mapping[str, str], catalogue: Catalogue, assumed: l
         else:
             raise InputError(f"gpu: {text!r} makes {column} {number}, but {column} = {stated}")
     return found
-
-
-def _is_accelerator(name: str, catalogue: Catalogue) -> bool:
-    """Return whether a text is the name of an accelerator, and no more."""
-    with contextlib.suppress(InputError):
-        return bool(catalogue.accelerator_key(name))
-    return False
-
-
-def _is_node(name: str, catalogue: Catalogue) -> bool:
-    """Return whether a name means a node and no accelerator."""
-    if _is_accelerator(name, catalogue):
-        return False
-    with contextlib.suppress(InputError):
-        return bool(catalogue.node_key(name))
-    return False
 
 
 def with_gpus_of_nodes(cells: Mapping[str, str], catalogue: Catalogue, assumed: list[str]) -> dict[str, str]:

@@ -62,17 +62,29 @@ def _known_like(name: str, catalogue: Catalogue) -> str:
     return f"{near if near.startswith('did you mean') else listed}; --hardware FILE adds one"
 
 
+def means_accelerator(name: str, catalogue: Catalogue) -> bool:
+    """Return whether a text is the name of an accelerator, and no more."""
+    with contextlib.suppress(InputError):
+        return bool(catalogue.accelerator_key(name))
+    return False
+
+
+def node_named(name: str, catalogue: Catalogue) -> str:
+    """Return the node type that a name means; "" for an accelerator's, and for one that means none."""
+    if means_accelerator(name, catalogue):
+        return ""
+    with contextlib.suppress(InputError):
+        return catalogue.node_key(name)
+    return ""
+
+
 def node_of(catalogue: Catalogue, accelerator: str, name: str) -> tuple[str, NodeType | None]:
     """Return the node type that a table's cell names ("p4d.24xlarge"); of an accelerator's `name`, the first with it.
 
     That is the first of the catalogue with this accelerator, or with the same family of it.
     """
-    with contextlib.suppress(InputError):
-        catalogue.accelerator_key(name)
-        name = ""
-    with contextlib.suppress(InputError):
-        if name and (key := catalogue.node_key(name)) in catalogue.whole_nodes:
-            return key, catalogue.listed_node(key)
+    if (key := node_named(name, catalogue)) in catalogue.whole_nodes:
+        return key, catalogue.listed_node(key)
     listed = catalogue.shown_key
     exact = [key for key, node in catalogue.whole_nodes.items() if listed(node.accelerator) == accelerator]
     related = [key for key, node in catalogue.whole_nodes.items() if chip_of(node.accelerator) == chip_of(accelerator)]

@@ -26,7 +26,13 @@ AGAIN = 4.0 / 3.0  # FLOPs with a second forward over those without (arXiv 2104.
 def is_flops(name: str) -> bool:
     """Return whether a column is a rate in FLOPs of one GPU, or the share of its peak that a model makes."""
     plain = letters(leaf_of(name))
-    return plain in SHARE or FLOPS.fullmatch(plain) is not None
+    return plain in SHARE or _flops_of_unit(plain) > 0
+
+
+def _flops_of_unit(plain: str) -> float:
+    """Return the FLOPs of a column's unit, 0 where it has none."""
+    found = FLOPS.fullmatch(plain)
+    return {"t": 1e12, "p": 1e15}[found["unit"]] if found else 0.0
 
 
 def told_of_flops(
@@ -47,8 +53,7 @@ def told_of_flops(
         share = value / 100.0 if number[2] or value > 1.0 else value
         step = format_time(model_flops / (share * peak))
         return f"{name} {said[name]} is no time: of the dense peak it makes a step of {step}"
-    unit = {"t": 1e12, "p": 1e15}[FLOPS.fullmatch(plain)["unit"]]  # type: ignore[index]
-    rate = value * unit
+    rate = value * _flops_of_unit(plain)
     of_model, with_again = (format_time(flops / rate) for flops in (model_flops, model_flops * AGAIN))
     if rate > peak:
         return (
